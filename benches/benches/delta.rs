@@ -88,7 +88,7 @@ fn differing(criterion: &mut Criterion) {
     let moved = [&noise(6, MIB)[..], &old].concat();
     let other = noise(7, MEMORY);
     for (name, sizes) in sizes() {
-        let known = list(&old, sizes).0;
+        let known = list(&old, sizes);
         let basis = Basis::new(&known).unwrap();
         let mut group = per_byte(criterion, &format!("diff/{name}"), MEMORY);
         for (case, bytes) in [("the same", &old), ("1 MiB inserted", &moved), ("nothing in common", &other)] {

@@ -69,7 +69,7 @@ fn prepare(trial: &Trial) -> anyhow::Result<()> {
 /// What a run reports of itself.
 fn reported(trial: &Trial) -> anyhow::Result<Counts> {
     prepare(trial)?;
-    let (_, report) = trial.run(Probe::None)?;
+    let report = trial.run(Probe::None)?.report;
     trial.check()?;
     let [source, sink] = [report.usage.source_peak_rss, report.usage.sink_peak_rss];
     let peak = if trial.ends().len() == 1 { source.max(sink) } else { source + sink };
@@ -99,8 +99,7 @@ fn judge(mode: Mode, name: &str, kinds: &[Kind]) -> anyhow::Result<()> {
     let findings = figures.judge(&full_name, &counts, &toolchain);
     println!("{full_name}");
     findings.iter().for_each(|finding| println!("  {}", finding.line));
-    let failed: Vec<&str> =
-        findings.iter().filter(|finding| finding.is_failure()).map(|finding| &*finding.line).collect();
+    let failed: Vec<&str> = findings.iter().filter(|it| it.is_failure()).map(|it| &*it.line).collect();
     anyhow::ensure!(
         failed.is_empty(),
         "{full_name}: {}\nhint: if the change is worth it, say so in its message, and run make accept-figures",

@@ -52,7 +52,7 @@ impl Ready {
     fn run(&self) -> Duration {
         self.trial.prepare().unwrap();
         self.work.settle(self.bytes * 5 / 4).unwrap();
-        let (elapsed, _) = self.trial.run(Probe::None).unwrap();
+        let elapsed = self.trial.run(Probe::None).unwrap().elapsed;
         self.trial.check().unwrap();
         elapsed
     }

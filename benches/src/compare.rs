@@ -10,7 +10,7 @@ use crate::{
     machine::Machine,
     stats::{Change, Ratio, median, spread},
     suites::Mode,
-    table::{number, write_aligned},
+    table::{half_spread, number, or_dash, write_aligned},
 };
 
 /// The unit of a comparison's figures.
@@ -73,21 +73,11 @@ impl Row {
 
     fn cells(&self, unit: Unit) -> Vec<String> {
         let figure = |values: &[f64]| {
-            let spread =
-                spread(values).map_or_else(String::new, |spread| format!(" ±{:.0} %", spread * 50.0));
-            median(values).map_or_else(|| "–".into(), |median| unit.show(median) + &spread)
+            or_dash(median(values).map(|median| unit.show(median) + &half_spread(spread(values))))
         };
-        let interval =
-            self.ratio.interval.map_or_else(|| "–".into(), |(low, high)| format!("{low:.3} … {high:.3}"));
-        let ratio = format!("{:.3}", self.ratio.median);
-        vec![
-            self.bench.clone(),
-            figure(&self.before),
-            figure(&self.after),
-            ratio,
-            interval,
-            self.verdict.to_string(),
-        ]
+        let interval = or_dash(self.ratio.interval.map(|(low, high)| format!("{low:.3} … {high:.3}")));
+        let (ratio, verdict) = (format!("{:.3}", self.ratio.median), self.verdict.to_string());
+        vec![self.bench.clone(), figure(&self.before), figure(&self.after), ratio, interval, verdict]
     }
 }
 
@@ -203,14 +193,8 @@ mod tests {
     fn benches_that_are_judged_together_decide_alone() {
         let mut single = comparison(Unit::Milliseconds, 10.5);
         for nth in 0..4 {
-            let (before, after) = (vec![10.0; 12], vec![10.1; 12]);
-            single.rows.extend(Row::new(
-                format!("local/same/{nth}"),
-                Unit::Milliseconds,
-                before,
-                after,
-                0.03,
-            ));
+            let (name, unit) = (format!("local/same/{nth}"), Unit::Milliseconds);
+            single.rows.extend(Row::new(name, unit, vec![10.0; 12], vec![10.1; 12], 0.03));
         }
         assert!(single.is_slower());
         let together = single.judged_together();

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum as _;
 
 use crate::{
-    table::{OURS, Results, Table, number, write_aligned},
+    table::{OURS, Results, Table, number, or_dash, write_aligned},
     trees::Tree,
 };
 
@@ -114,8 +114,7 @@ fn medians(table: &Table) -> String {
         last = title;
         let median = |tool: &&str| match line.tools.get(*tool) {
             Some(figures) if figures.failure.is_some() => "fails".into(),
-            Some(figures) => figures.median_ms.map_or_else(|| "–".into(), number),
-            None => "–".into(),
+            figures => or_dash(figures.and_then(|figures| figures.median_ms).map(number)),
         };
         let row = [vec![tree.to_string(), line.phase.clone()], tools.iter().map(median).collect()].concat();
         cells.push(row);

@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::Context as _;
 use tempfile::TempDir;
-
 use testkit::{
     link::LinkConfig,
     ports,

@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
-
 use testkit::process::run;
 
 /// The kind of a figure. None is a time, so that other load on the machine does not matter.
@@ -139,8 +138,7 @@ impl Figures {
             figures.toolchain = toolchain.into();
         }
         figures.benches.insert(bench.into(), counts.clone());
-        let text = serde_json::to_string_pretty(&figures)? + "\n";
-        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+        crate::write_json(Some(path), &figures)
     }
 }
 

@@ -61,15 +61,10 @@ fn field(path: &str, name: &str) -> String {
 /// Returns the type of the mount that holds `dir`, which is the one with the longest matching path.
 fn file_system(dir: &Path) -> String {
     let mounts = read("/proc/self/mounts");
-    let mut best = ("", "unknown");
-    for line in mounts.lines() {
-        let mut fields = line.split(' ').skip(1);
-        let (Some(point), Some(kind)) = (fields.next(), fields.next()) else { continue };
-        if dir.starts_with(point) && point.len() >= best.0.len() {
-            best = (point, kind);
-        }
-    }
-    best.1.to_string()
+    let mounts = mounts.lines().filter_map(|line| line.split_once(' ')?.1.split_once(' '));
+    let of_dir = mounts.filter(|(point, _)| dir.starts_with(point)).max_by_key(|(point, _)| point.len());
+    let kind = of_dir.and_then(|(_, rest)| rest.split(' ').next());
+    kind.unwrap_or("unknown").to_string()
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
 use testkit::process::find_program;
 
 /// The program under which a measured program runs.

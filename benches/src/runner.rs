@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-
 use testkit::compare::compare;
 
 use crate::{
@@ -163,14 +162,14 @@ fn measure(entrant: &mut Entrant<'_>, work: &WorkDir, settings: &Settings) -> Re
             work.sync()?;
             sample.elapsed += ended.elapsed();
         }
-        let (peer, place) = (&entrant.peer, &entrant.place);
-        compare(&place.source, &place.destination, peer.fidelity(), peer.own_entries())
+        let (about, place) = (entrant.peer.about(), &entrant.place);
+        compare(&place.source, &place.destination, about.fidelity, about.own)
             .context("the result is wrong")
             .map(|()| sample)
     });
     result.map_err(|error| {
         let failure = format!("{error:#}");
-        eprintln!("  {} fails: {failure}", entrant.peer.name());
+        eprintln!("  {} fails: {failure}", entrant.peer.about().name);
         entrant.out = Some(format!("after an earlier failure: {failure}"));
         failure
     })
@@ -227,15 +226,9 @@ mod tests {
         let limit = Duration::from_secs(10);
         let settings = Settings { rounds: 2, limit, durable: true, interrupted: Arc::default() };
         let phase = |edit| Phase { name: "step", edit, reach_ms: None, allowance: 1.0 };
-        let scenario = Scenario {
-            tree: Tree::Local1k,
-            phases: vec![
-                phase(Edit::None),
-                phase(Edit::AppendFirst { below: "files", count: 3 }),
-                phase(Edit::None),
-            ],
-            needs_clone: false,
-        };
+        let grow = Edit::AppendFirst { below: "files", count: 3 };
+        let phases = [Edit::None, grow, Edit::None].map(phase).to_vec();
+        let scenario = Scenario { tree: Tree::Local1k, phases, needs_clone: false };
         let mut peers: Vec<_> = breaks_at.iter().copied().map(copier).collect();
         run_scenario(&scenario, &mut peers, &work, &settings).unwrap()
     }

@@ -1,7 +1,6 @@
 //! Defines the scenarios: the trees, their changes, and the target time of each step.
 
 use clap::ValueEnum;
-
 use testkit::edits::Edit;
 
 use crate::trees::Tree;

@@ -1,6 +1,6 @@
 //! Measures steps of shell scripts on a volume of small files: the tools in turn, in rounds.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use testkit::process::{find_program, run, run_timed};
@@ -42,7 +42,8 @@ pub struct Settings {
 /// A running bench. Scripts start in its work folder.
 #[derive(Debug)]
 pub struct Steps<'a> {
-    settings: &'a Settings,
+    /// The settings.
+    pub settings: &'a Settings,
     /// The number of files in the volume.
     pub files: u64,
     /// Where the trees are.
@@ -58,8 +59,21 @@ pub struct Steps<'a> {
     lines: Vec<Line>,
 }
 
-/// A tool's part of a step: its name, a script that runs before each measurement, and the script that is measured.
-pub type Way<'a> = (&'a str, &'a str, &'a str);
+/// A tool's part of a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    /// The tool's name.
+    pub tool: &'a str,
+    /// The script that runs before each measurement.
+    pub prepare: &'a str,
+    /// The script that is measured.
+    pub script: &'a str,
+}
+
+/// Returns a tool's part of a step.
+pub const fn way<'a>(tool: &'a str, prepare: &'a str, script: &'a str) -> Way<'a> {
+    Way { tool, prepare, script }
+}
 
 impl<'a> Steps<'a> {
     /// Makes the work folder, with `image_bytes` if it is on an image.
@@ -84,11 +98,11 @@ impl<'a> Steps<'a> {
         Ok(steps)
     }
 
-    /// Adds a tool, if it is installed.
-    pub fn add(&mut self, name: &str, version: &str, leaves_out: &str) {
+    /// Adds a tool, if it is installed. `remedy` is what installs it.
+    pub fn add(&mut self, name: &str, version: &str, leaves_out: &str, remedy: &str) {
         match find_program(name) {
             Some(_) => self.name(name, version, leaves_out),
-            None => self.lacks(name, &format!("apt-get install {name}")),
+            None => self.lacks(name, remedy),
         }
     }
 
@@ -116,20 +130,19 @@ impl<'a> Steps<'a> {
         ways: &[Way<'_>],
         before: impl Fn(&Self, u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let ways: Vec<&Way<'_>> = ways.iter().filter(|(tool, ..)| self.has(tool)).collect();
+        let ways: Vec<&Way<'_>> = ways.iter().filter(|way| self.has(way.tool)).collect();
         let mut times = vec![Vec::new(); ways.len()];
         for round in 0..self.settings.rounds {
             before(self, round)?;
             self.variables.push(("ROUND", round.to_string()));
-            for ((_, prepare, script), times) in ways.iter().zip(&mut times) {
-                self.shell(prepare)?;
+            for (way, times) in ways.iter().zip(&mut times) {
+                self.shell(way.prepare)?;
                 self.work.sync()?;
-                times.push(self.time(script).with_context(|| step.to_owned())?);
+                times.push(self.time(way.script).with_context(|| step.to_owned())?);
             }
             self.variables.pop();
         }
-        let samples: Vec<_> =
-            ways.iter().zip(&times).map(|((tool, ..), times)| (*tool, &times[..])).collect();
+        let samples: Vec<_> = ways.iter().zip(&times).map(|(way, times)| (way.tool, &times[..])).collect();
         self.line(self.files, step, None, &samples);
         Ok(())
     }
@@ -186,17 +199,7 @@ impl<'a> Steps<'a> {
         };
         results.tables.iter().for_each(|table| println!("{}", table.to_markdown()));
         println!("{}", results.note);
-        results.write(self.settings.json.as_deref())?;
+        crate::write_json(self.settings.json.as_deref(), &results)?;
         Ok(true)
-    }
-
-    /// Returns the number of rounds.
-    pub fn rounds(&self) -> u64 {
-        self.settings.rounds
-    }
-
-    /// Returns the content of a file in the work folder.
-    pub fn read(&self, name: &str) -> anyhow::Result<Vec<u8>> {
-        fs::read(self.work.trees().join(name)).with_context(|| name.to_owned())
     }
 }

@@ -57,6 +57,11 @@ impl Bench {
     pub fn name(&self) -> String {
         format!("{}/{}", self.suite, self.parameter)
     }
+
+    /// Returns the name `mode/suite/parameter`.
+    pub fn full_name(&self, mode: Mode) -> String {
+        format!("{}/{}", mode.name(), self.name())
+    }
 }
 
 /// Returns all named benches, in the order of tables.

@@ -1,8 +1,7 @@
 //! Calculates medians, ratios and verdicts of runs, and formats them as a table and as JSON.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write as _};
 
-use anyhow::Context as _;
 use contract::human_bytes;
 use serde::{Deserialize, Serialize};
 
@@ -37,15 +36,6 @@ pub struct Results {
     /// A note for the reader.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-}
-
-impl Results {
-    /// Writes all figures to the file that was asked for, as JSON.
-    pub fn write(&self, path: Option<&Path>) -> anyhow::Result<()> {
-        let Some(path) = path else { return Ok(()) };
-        let text = serde_json::to_string_pretty(self)? + "\n";
-        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-    }
 }
 
 /// The figures of one set.
@@ -176,21 +166,19 @@ impl Table {
     }
 
     fn cells(&self, line: &Line) -> Vec<String> {
-        let time = |name: &str| line.tools.get(name).map_or_else(|| "–".into(), Figures::cell);
+        let time = |name: &str| or_dash(line.tools.get(name).map(Figures::cell));
         let mut cells = vec![line.tree.clone(), line.phase.clone()];
         cells.extend(self.peers().map(time));
         cells.push(time(OURS));
         cells.push(if self.has_link() {
-            line.round_trips.map_or_else(|| "–".into(), |count| format!("{count:.1}"))
+            or_dash(line.round_trips.map(|count| format!("{count:.1}")))
         } else {
-            line.reach_ms.map_or_else(|| "–".into(), number)
+            or_dash(line.reach_ms.map(number))
         });
-        cells.push(line.ratio.map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}")));
+        cells.push(or_dash(line.ratio.map(|ratio| format!("{ratio:.2}"))));
         cells.push(line.verdict.to_string());
-        let wire = |name| {
-            let count = line.tools.get(name).and_then(|figures| figures.wire_bytes);
-            count.map_or_else(|| "–".into(), human_bytes::bytes)
-        };
+        let count = |name| line.tools.get(name).and_then(|figures| figures.wire_bytes);
+        let wire = |name| or_dash(count(name).map(human_bytes::bytes));
         if self.peers().any(|name| name == RSYNC) {
             cells.push(format!("{} / {}", wire(OURS), wire(RSYNC)));
         } else if self.has_wire() {
@@ -289,9 +277,8 @@ impl Figures {
         let Some(median) = self.median_ms else {
             return if self.failure.is_some() { "fails" } else { "–" }.into();
         };
-        let spread = self.spread.map_or_else(String::new, |spread| format!(" ±{:.0} %", spread * 50.0));
         let ratio = self.ratio.map_or_else(String::new, |ratio| format!(", {ratio:.2} {}", self.verdict));
-        number(median) + &spread + &ratio
+        number(median) + &half_spread(self.spread) + &ratio
     }
 }
 
@@ -306,6 +293,16 @@ fn verdict(ratio: Option<f64>, allowance: f64) -> Verdict {
 
 fn round(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
+}
+
+/// Formats the deviation to either side.
+pub(crate) fn half_spread(spread: Option<f64>) -> String {
+    spread.map_or_else(String::new, |spread| format!(" ±{:.0} %", spread * 50.0))
+}
+
+/// Returns the text of a cell, which has a dash if there is none.
+pub(crate) fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".into())
 }
 
 /// Formats a number, with one decimal below 10 and without decimals otherwise.
@@ -363,11 +360,8 @@ mod tests {
 
     #[test]
     fn the_best_peer_is_the_one_to_be_ahead_of() {
-        let table = table(
-            vec![cell(&[30, 10, 20]), cell(&[50]), cell(&[40])],
-            &["volferry", "rsync daemon", "sparsync"],
-            None,
-        );
+        let names = ["volferry", "rsync daemon", "sparsync"];
+        let table = table(vec![cell(&[30, 10, 20]), cell(&[50]), cell(&[40])], &names, None);
         assert_eq!((table.rows[0].ratio, table.rows[0].verdict), (Some(0.5), Verdict::Ahead));
     }
 

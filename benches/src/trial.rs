@@ -7,15 +7,13 @@ use std::{
 };
 
 use anyhow::Context as _;
-use contract::Report;
-
 use testkit::{
     compare::{Fidelity, compare},
     edits::files_below,
 };
 
 use crate::{
-    peers::{Peer as _, Place, Volferry},
+    peers::{Measured, Peer as _, Place, Volferry},
     probe::Probe,
     suites::{Bench, Mode, Step},
 };
@@ -82,8 +80,7 @@ impl Trial {
         dir: &Path,
         limit: Duration,
     ) -> anyhow::Result<Self> {
-        let flags = bench.excluded.map(|ending| format!("--exclude=*.{ending}"));
-        let flags = flags.into_iter().collect();
+        let flags = bench.excluded.iter().map(|ending| format!("--exclude=*.{ending}")).collect();
         let mut volferry = Volferry { flags, ..Volferry::new(program, mode) };
         let (destination, scratch) = (dir.join("copy"), dir.join("scratch"));
         fs::create_dir_all(&scratch)?;
@@ -111,7 +108,7 @@ impl Trial {
     }
 
     /// Runs once, from the state that [`Trial::prepare`] created, with each end under `probe`.
-    pub fn run(&self, probe: Probe) -> anyhow::Result<(Duration, Report)> {
+    pub fn run(&self, probe: Probe) -> anyhow::Result<Measured> {
         self.volferry.measure(&self.place, probe)
     }
 
@@ -119,7 +116,7 @@ impl Trial {
     pub fn check(&self) -> anyhow::Result<()> {
         let fidelity =
             if self.sources.expected == self.sources.source { Fidelity::Full } else { Fidelity::Files };
-        let own = self.volferry.own_entries();
+        let own = self.volferry.about().own;
         compare(&self.sources.expected, &self.place.destination, fidelity, own).context("the result is wrong")
     }
 

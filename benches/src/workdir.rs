@@ -12,7 +12,6 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
-
 use testkit::process::run;
 
 /// The magic number of tmpfs in `linux/magic.h`.
@@ -46,12 +45,12 @@ impl FileSystem {
 
     /// Returns the command that creates the file system. None of them discards free blocks of the image, which has all
     /// its memory from the start. Trees of small files need more inodes than ext4 makes by itself.
-    fn make_command(self) -> Option<(&'static str, &'static [&'static str])> {
+    fn make_command(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Dir | Self::Tmpfs => None,
-            Self::Xfs => Some(("mkfs.xfs", &["-q", "-f", "-K", "-m", "reflink=1"])),
-            Self::Btrfs => Some(("mkfs.btrfs", &["-q", "-f", "-K"])),
-            Self::Ext4 => Some(("mkfs.ext4", &["-q", "-F", "-i", "4096", "-E", "nodiscard"])),
+            Self::Xfs => Some(&["mkfs.xfs", "-q", "-f", "-K", "-m", "reflink=1"]),
+            Self::Btrfs => Some(&["mkfs.btrfs", "-q", "-f", "-K"]),
+            Self::Ext4 => Some(&["mkfs.ext4", "-q", "-F", "-i", "4096", "-E", "nodiscard"]),
         }
     }
 }
@@ -138,10 +137,10 @@ impl WorkDir {
     fn mount(&mut self, file_system: FileSystem, bytes: u64) -> anyhow::Result<()> {
         ensure!(std::env::var_os(NAMESPACE).is_some(), "only in a mount namespace of the bench's own");
         match file_system.make_command() {
-            Some((program, args)) => {
+            Some(make) => {
                 // Of these, only btrfs discards free blocks by default.
                 let options = if file_system == FileSystem::Btrfs { "loop,nodiscard" } else { "loop" };
-                self.mount_image(program, args, options, bytes)?;
+                self.mount_image(make, options, bytes)?;
             }
             None => {
                 let args = ["-t", "tmpfs", "-o", "nr_inodes=0,size=100%", "tmpfs"];
@@ -154,14 +153,14 @@ impl WorkDir {
 
     /// Mounts an image, and unlinks it, so that only the mount keeps it. An image in memory is filled at the start;
     /// otherwise, tools that make their copies durable would allocate that memory while they are measured.
-    fn mount_image(&self, program: &str, args: &[&str], options: &str, bytes: u64) -> anyhow::Result<()> {
+    fn mount_image(&self, make: &[&str], options: &str, bytes: u64) -> anyhow::Result<()> {
         let image = self.dir.path().join("image");
         let file = File::create_new(&image)?;
         file.set_len(bytes)?;
         if self.is_in_memory()? {
             fill(&file, bytes).context("getting memory for an image; --dir may name a folder on a disk")?;
         }
-        run(Command::new(program).args(args).arg(&image))?;
+        run(Command::new(make[0]).args(&make[1..]).arg(&image))?;
         run(Command::new("mount").args(["-o", options]).arg(&image).arg(&self.trees))?;
         Ok(fs::remove_file(image)?)
     }

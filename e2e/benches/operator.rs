@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Result;
 use e2e::{
-    load::{self, Cost},
+    load::{self, Cost, Loaded},
     scripted::Stage,
 };
 
@@ -20,10 +20,10 @@ async fn main() -> Result<()> {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse::<usize>().ok());
     let (jobs, limit) = (numbers.next().unwrap_or(JOBS.0), numbers.next().unwrap_or(JOBS.1));
     let stage = Stage::new("load").await?;
-    let (controller, cost) = load::due_at_once(&stage, jobs, limit).await?;
+    let Loaded { controller, cost } = load::due_at_once(&stage, jobs, limit).await?;
     let rest = load::at_rest(&controller, REST).await?;
     drop(controller);
-    let (_controller, again) = load::due_again(&stage, jobs, limit, 2).await?;
+    let Loaded { controller: _controller, cost: again } = load::due_again(&stage, jobs, limit, 2).await?;
     println!("| {jobs} SyncJobs | measured | target | |\n|---|---|---|---|");
     let mib = rest.memory as f64 / f64::from(1 << 20);
     line("memory at rest, MiB", mib, 100.0);

@@ -76,18 +76,18 @@ impl Kubelet {
     }
 
     /// Starts the pods of both ends of a run, and returns them, source first.
-    pub async fn start_both(&self, job: &str, known: &[&Pod]) -> Result<(Pod, Pod)> {
+    pub async fn start_both(&self, job: &str, known: &[&Pod]) -> Result<[Pod; 2]> {
         let source = self.new_pod(job, Side::Source, known).await?;
         let sink = self.new_pod(job, Side::Sink, known).await?;
         self.start(&source).await?;
         self.start(&sink).await?;
-        Ok((source, sink))
+        Ok([source, sink])
     }
 
     /// Starts the pods of both ends of the next run of any job that are not in `known`, and returns them, source first.
     /// Passes over runs that are withdrawn meanwhile: of two controllers that both believe they lead, one withdraws a
     /// run that is beyond the limit.
-    pub async fn start_any(&self, known: &[Pod]) -> Result<(Pod, Pod)> {
+    pub async fn start_any(&self, known: &[Pod]) -> Result<[Pod; 2]> {
         loop {
             let pair = self.new_pair(known).await?;
             if self.start_pair(&pair).await? {
@@ -98,14 +98,14 @@ impl Kubelet {
     }
 
     /// Starts both pods. Returns false if one of them is gone or being deleted then.
-    async fn start_pair(&self, (source, sink): &(Pod, Pod)) -> Result<bool> {
-        for pod in [source, sink] {
+    async fn start_pair(&self, pair: &[Pod; 2]) -> Result<bool> {
+        for pod in pair {
             match self.start(pod).await {
                 Err(error) if is_gone(&error) => return Ok(false),
                 started => started?,
             }
         }
-        for pod in [source, sink] {
+        for pod in pair {
             let now = self.pods.get_opt(&pod.name_any()).await?;
             if now.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()) {
                 return Ok(false);
@@ -115,7 +115,7 @@ impl Kubelet {
     }
 
     /// Returns the pods of both ends of the next run of any job that are not in `known`, source first.
-    async fn new_pair(&self, known: &[Pod]) -> Result<(Pod, Pod)> {
+    async fn new_pair(&self, known: &[Pod]) -> Result<[Pod; 2]> {
         let sinks = format!("volferry.dev/side={}", Side::Sink);
         let found = wait::until_any(&self.pods, &sinks, "there is a new sink pod", PATIENCE, |pod: &Pod| {
             let is_known = known.iter().any(|it| it.uid() == pod.uid());
@@ -125,25 +125,25 @@ impl Kubelet {
         let job = sink.labels().get("volferry.dev/syncjob").context("a pod without a job")?.clone();
         let known: Vec<&Pod> = known.iter().collect();
         let source = self.new_pod(&job, Side::Source, &known).await?;
-        Ok((source, sink))
+        Ok([source, sink])
     }
 
     /// Returns the pods of both ends of each shard of a run, source first, without starting them.
-    pub async fn new_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<(Pod, Pod)>> {
+    pub async fn new_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<[Pod; 2]>> {
         let mut shards = Vec::new();
         for shard in 0..count {
             let index = format!(",{INDEX}={shard}");
             let source = self.new_pod_with(job, Side::Source, &index, known).await?;
             let sink = self.new_pod_with(job, Side::Sink, &index, known).await?;
-            shards.push((source, sink));
+            shards.push([source, sink]);
         }
         Ok(shards)
     }
 
     /// Starts the pods of both ends of each shard of a run, and returns them, source first.
-    pub async fn start_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<(Pod, Pod)>> {
+    pub async fn start_shards(&self, job: &str, count: u32, known: &[&Pod]) -> Result<Vec<[Pod; 2]>> {
         let shards = self.new_shards(job, count, known).await?;
-        for (source, sink) in &shards {
+        for [source, sink] in &shards {
             self.start(source).await?;
             self.start(sink).await?;
         }
@@ -280,7 +280,7 @@ impl Kubelet {
                 self.finish_deletions().await?;
             } else if phase(&pod) == "Pending" {
                 self.start(&pod).await?;
-            } else if let Some((source, sink)) = self.running_pair(&pod).await? {
+            } else if let Some([source, sink]) = self.running_pair(&pod).await? {
                 self.until_hook_is_over(&sink).await?;
                 may_end().await?;
                 let run = try_of(&sink);
@@ -325,7 +325,7 @@ impl Kubelet {
             // A pod that one handler has started must not be started again by a slower one.
             return if played.comes(&try_of(&pod), name) { self.start(&pod).await } else { Ok(()) };
         }
-        let Some((source, sink)) = self.running_pair(&pod).await? else { return Ok(()) };
+        let Some([source, sink]) = self.running_pair(&pod).await? else { return Ok(()) };
         let run = try_of(&sink);
         if played.goes(&run) {
             let report = json!(serde_json::to_string(&good_report(&run))?);
@@ -351,7 +351,7 @@ impl Kubelet {
     }
 
     /// Returns the pods of both ends of `pod`'s try and shard, source first, if both run.
-    async fn running_pair(&self, pod: &Pod) -> Result<Option<(Pod, Pod)>> {
+    async fn running_pair(&self, pod: &Pod) -> Result<Option<[Pod; 2]>> {
         let run = pod.labels().get("volferry.dev/run").context("a pod without a run")?;
         let of_run = ListParams::default().labels(&format!("volferry.dev/run={run}"));
         let mut pods = self.pods.list(&of_run).await?.items;
@@ -363,7 +363,7 @@ impl Kubelet {
                 pods.iter().position(|it| it.labels().get("volferry.dev/side") == Some(&side.to_string()))?;
             Some(pods.swap_remove(at))
         };
-        Ok(take(Side::Source).zip(take(Side::Sink)))
+        Ok(take(Side::Source).zip(take(Side::Sink)).map(Into::into))
     }
 
     /// Removes every pod that is being deleted, as the kubelet does when the containers have ended.

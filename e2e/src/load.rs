@@ -58,21 +58,24 @@ impl Cost {
     }
 }
 
+/// A controller, and its cost until all runs were done.
+pub struct Loaded {
+    /// The controller, which goes on.
+    pub controller: Controller,
+    /// Its cost.
+    pub cost: Cost,
+}
+
 /// Makes this many SyncJobs, each with its own destination, and has all of them run at once with a controller that lets
-/// `limit` runs start. Returns the controller, and its cost until all runs were done.
-pub async fn due_at_once(stage: &Stage, jobs: usize, limit: usize) -> Result<(Controller, Cost)> {
+/// `limit` runs start.
+pub async fn due_at_once(stage: &Stage, jobs: usize, limit: usize) -> Result<Loaded> {
     let made = stream::iter(0..jobs).map(async |number| make(stage, number).await);
     made.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     run_all(stage, jobs, limit, 1).await
 }
 
 /// Has all SyncJobs that [`due_at_once`] made run once more, which is their run of that number, with a new controller.
-pub async fn due_again(
-    stage: &Stage,
-    jobs: usize,
-    limit: usize,
-    number: usize,
-) -> Result<(Controller, Cost)> {
+pub async fn due_again(stage: &Stage, jobs: usize, limit: usize, number: usize) -> Result<Loaded> {
     let asked = stream::iter(0..jobs).map(async |job| {
         stage.patch(&format!("job-{job}"), json!({"spec": {"trigger": number.to_string()}})).await.map(drop)
     });
@@ -80,7 +83,7 @@ pub async fn due_again(
     run_all(stage, jobs, limit, number).await
 }
 
-async fn run_all(stage: &Stage, jobs: usize, limit: usize, number: usize) -> Result<(Controller, Cost)> {
+async fn run_all(stage: &Stage, jobs: usize, limit: usize, number: usize) -> Result<Loaded> {
     let (played, started) = (PlayedRuns::default(), Instant::now());
     let limit = format!("--max-runs={limit}");
     let controller = stage.controller_with(&["--leader-elect=false", &limit]).await?;
@@ -91,7 +94,7 @@ async fn run_all(stage: &Stage, jobs: usize, limit: usize, number: usize) -> Res
     let mut tally = controller.tally();
     tally.retain(|kind, _| !kind.starts_with("WATCH"));
     let cost = Cost { runs: jobs, most_at_once: played.most(), took: started.elapsed(), tally };
-    Ok((controller, cost))
+    Ok(Loaded { controller, cost })
 }
 
 async fn make(stage: &Stage, number: usize) -> Result<()> {

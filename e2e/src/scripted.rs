@@ -61,6 +61,14 @@ pub struct Controller {
     line: CutLine,
 }
 
+/// The operator of a release, and the name of its account.
+pub struct Release {
+    /// The operator.
+    pub operator: Controller,
+    /// The account's name, as the API server has it.
+    pub account: String,
+}
+
 impl Stage {
     /// Makes a namespace with the bound claims `from` and `to`, without a controller.
     pub async fn new(test: &str) -> Result<Self> {
@@ -179,8 +187,8 @@ impl Stage {
     }
 
     /// Installs a release of the chart that is confined to this namespace and another one, and starts its operator:
-    /// with the arguments of its Deployment and the rights of its account. Returns the account's name, too.
-    pub async fn release(&self, name: &str, second: &Self) -> Result<(Controller, String)> {
+    /// with the arguments of its Deployment and the rights of its account.
+    pub async fn release(&self, name: &str, second: &Self) -> Result<Release> {
         let mut helm = Command::new(programs::of_cluster("helm")?);
         helm.args(["install", name]).arg(programs::repository().join("charts/volferry"));
         helm.args(["--namespace", &self.namespace, "--set", "crds.install=false"]);
@@ -201,7 +209,7 @@ impl Stage {
         self.until_may(&user, "create", "jobs.batch").await?;
         second.until_may(&user, "create", "jobs.batch").await?;
         let client = self.kubelet.client_as(&account).await?;
-        Ok((self.launch(client, Cut::Never, &arguments, &[]).await?, user))
+        Ok(Release { operator: self.launch(client, Cut::Never, &arguments, &[]).await?, account: user })
     }
 
     /// Starts the first process of a pod, with those arguments, those variables in its environment, and the rights of a

@@ -152,14 +152,13 @@ pub fn is_image_of(name: &str, job: &str, uid: &str) -> bool {
 
 /// Returns the name of the ServiceAccount, Role and RoleBinding with that number, which the pods of a job's runs use.
 pub fn access(job: &str, uid: &str, account: u32) -> String {
-    let (slug, hash) = key_parts(job, uid);
-    format!("vf-{slug}-a{account}-{hash}")
+    beside_key(job, uid, &format!("a{account}"))
 }
 
-/// Returns what the names of a job's accounts and of the Secret with its key have in common: the admission policy
-/// `endpoint-keys` derives one from the other.
-fn key_parts(job: &str, uid: &str) -> (String, String) {
-    (shorten(&job.replace('.', "-"), MAX_SLUG - 1), hash(&[uid, "key"]))
+/// Returns a name of which only `kind` differs between a job's accounts and the Secret with its key: the admission
+/// policy `endpoint-keys` derives one from the other.
+fn beside_key(job: &str, uid: &str, kind: &str) -> String {
+    format!("vf-{}-{kind}-{}", shorten(&job.replace('.', "-"), MAX_SLUG - 1), hash(&[uid, "key"]))
 }
 
 /// Returns the name of the VolumeGroupSnapshot of a SyncJobSet of that name, from which these captures are made.
@@ -183,8 +182,7 @@ pub fn endpoint_key(name: &str, uid: &str, version: i32) -> String {
 
 /// Returns the name of the Secret in which the pods of the SyncJob with that name and UID keep its key.
 pub fn job_key(job: &str, uid: &str) -> String {
-    let (slug, hash) = key_parts(job, uid);
-    format!("vf-{slug}-key-{hash}")
+    beside_key(job, uid, "key")
 }
 
 /// Returns a run's name, `<job>-<number>`, which is a valid label value.

@@ -11,7 +11,7 @@ pub use crate::{
     run::{
         check_not_in_use::check_not_in_use,
         entry_points::{not_begun, receive, restore, send, send_each, sync},
-        history_session::{offer_to_service, take_from_service},
+        history_session::{HistoryOffer, offer_to_service, take_from_service},
         key_exchange::{Exchange, Meets},
         link_options::{Endpoint, LinkOptions, show_key},
         local_session::LocalSession,
@@ -26,7 +26,7 @@ pub use crate::{
 pub use crate::{
     transport::{
         Guests,
-        quic::{ByteStream, LinkMode, Sockets},
+        quic::{Asked, ByteStream, LinkMode, Sockets},
     },
     wire::PROTOCOL,
 };

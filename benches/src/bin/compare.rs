@@ -16,6 +16,7 @@ use benches::{
     suites::{Bench, Mode, benches},
     trial::{Sources, Trial},
     workdir::{FileSystem, WorkDir},
+    write_json,
 };
 use clap::{Parser, ValueEnum as _};
 
@@ -101,31 +102,28 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let comparison = measure(args, &chosen)?;
     print!("{}", comparison.to_markdown());
-    write(args.markdown.as_deref(), || Ok(comparison.to_markdown()))?;
-    write(args.json.as_deref(), || Ok(serde_json::to_string_pretty(&comparison)? + "\n"))?;
+    if let Some(path) = &args.markdown {
+        fs::write(path, comparison.to_markdown()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    write_json(args.json.as_deref(), &comparison)?;
     Ok(comparison.is_slower())
 }
 
-fn write(path: Option<&Path>, text: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    fs::write(path, text()?).with_context(|| format!("writing {}", path.display()))
+/// A bench to run, its mode, and its full name.
+struct Chosen {
+    bench: Bench,
+    mode: Mode,
+    name: String,
 }
 
-/// Returns the benches to run, each with its mode and its full name.
-fn chosen(args: &Args) -> Vec<(Bench, Mode, String)> {
+fn chosen(args: &Args) -> Vec<Chosen> {
+    let modes = Mode::value_variants().iter().filter(|mode| args.mode.is_none_or(|only| only == **mode));
+    let all = modes.flat_map(|mode| {
+        let named = |bench: Bench| Chosen { name: bench.full_name(*mode), mode: *mode, bench };
+        benches().into_iter().map(named)
+    });
     let is_named = |name: &str| args.bench.is_empty() || args.bench.iter().any(|text| name.contains(text));
-    let mut chosen = Vec::new();
-    for mode in
-        Mode::value_variants().iter().copied().filter(|mode| args.mode.is_none_or(|only| only == *mode))
-    {
-        for bench in benches() {
-            let name = format!("{}/{}", mode.name(), bench.name());
-            if is_named(&name) && !(args.quick && bench.shape.bytes() > QUICK_BYTES) {
-                chosen.push((bench, mode, name));
-            }
-        }
-    }
-    chosen
+    all.filter(|it| is_named(&it.name) && !(args.quick && it.bench.shape.bytes() > QUICK_BYTES)).collect()
 }
 
 /// Copies both programs to `dir`, so that the kernel caches both in pages of one size. With large pages a program
@@ -139,7 +137,7 @@ fn copy_programs(args: &Args, dir: &Path) -> anyhow::Result<[PathBuf; 2]> {
     Ok(copies)
 }
 
-fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comparison> {
+fn measure(args: &Args, chosen: &[Chosen]) -> anyhow::Result<Comparison> {
     let folder =
         tempfile::tempdir_in(&args.dir).with_context(|| format!("a folder in {}", args.dir.display()))?;
     let programs = copy_programs(args, folder.path())?;
@@ -148,7 +146,7 @@ fn measure(args: &Args, chosen: &[(Bench, Mode, String)]) -> anyhow::Result<Comp
     let unit = if args.instructions { Unit::Instructions } else { Unit::Milliseconds };
     let percent = args.threshold.unwrap_or(if args.instructions { 2.0 } else { 3.0 });
     let mut rows = Vec::new();
-    for (bench, mode, name) in chosen {
+    for Chosen { bench, mode, name } in chosen {
         let [before, after] = both(args, &programs, bench, *mode).with_context(|| name.clone())?;
         let row = Row::new(name.clone(), unit, before, after, percent / 100.0).context("no round")?;
         eprintln!("{name}: {:.3}, {}", row.ratio.median, row.verdict);
@@ -192,7 +190,7 @@ fn both(
 /// Returns the milliseconds, or instructions, of one run.
 fn figure(trial: &Trial, instructions: bool) -> anyhow::Result<f64> {
     if !instructions {
-        return Ok(trial.run(Probe::None)?.0.as_secs_f64() * 1000.0);
+        return Ok(trial.run(Probe::None)?.elapsed.as_secs_f64() * 1000.0);
     }
     trial.run(Probe::Callgrind)?;
     Ok(Profile::read(trial.scratch(), trial.ends())?.instructions as f64)
@@ -206,7 +204,7 @@ mod tests {
     fn benches_are_chosen_by_name_mode_and_size() {
         let names = |args: &[&str]| -> Vec<String> {
             let args = ["compare", "--before", "a", "--after", "b"].iter().chain(args);
-            chosen(&Args::parse_from(args)).into_iter().map(|(_, _, name)| name).collect()
+            chosen(&Args::parse_from(args)).into_iter().map(|chosen| chosen.name).collect()
         };
         assert_eq!(names(&[]).len(), 2 * benches().len());
         assert_eq!(

@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use benches::{
     small_files::{fill, let_files_age},
-    steps::{Settings, Steps},
+    steps::{Settings, Steps, Way, way},
 };
 use clap::Parser;
 use testkit::{
@@ -95,16 +95,19 @@ const OTHERS: [Other; 3] = [
     },
 ];
 
-/// Returns a way for each of the other tools.
-fn others<'a>(way: impl Fn(&'a Other) -> (&'a str, &'a str)) -> Vec<(&'a str, &'a str, &'a str)> {
-    OTHERS
-        .iter()
-        .map(|of| {
-            let (prepare, script) = way(of);
-            (of.name, prepare, script)
-        })
-        .collect()
+/// Returns Volferry's way, and that of each other tool.
+fn ways<'a>(
+    prepare: &'a str,
+    script: &'a str,
+    others_prepare: impl Fn(&'a Other) -> &'a str,
+    others_script: impl Fn(&'a Other) -> &'a str,
+) -> Vec<Way<'a>> {
+    let others = OTHERS.iter().map(|of| way(of.name, others_prepare(of), others_script(of)));
+    std::iter::once(way("volferry", prepare, script)).chain(others).collect()
 }
+
+/// Prepares nothing before a measurement.
+const NOTHING: fn(&Other) -> &str = |_| "true";
 
 /// Measures copies of a history, its mount and its archives, beside restic and tar where they are installed.
 #[derive(Debug, Parser)]
@@ -143,10 +146,7 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
         ("KOPIA_CHECK_FOR_UPDATES", "false".into()),
     ]);
     for of in &OTHERS {
-        match find_program(of.name) {
-            Some(_) => steps.name(of.name, of.version, "deletes of a restore"),
-            None => steps.lacks(of.name, of.remedy),
-        }
+        steps.add(of.name, of.version, "deletes of a restore", of.remedy);
     }
     steps.name("the files", "echo without a mount", "");
     steps.name("tar", "tar --version", "checks");
@@ -171,11 +171,9 @@ fn one_more(steps: &Steps<'_>, nth: u64) -> anyhow::Result<()> {
 /// Measures copies to another store of the same kind.
 fn copies(steps: &mut Steps<'_>, all: u64) -> anyhow::Result<()> {
     let ours = "$VOLFERRY snapshot copy volume copy --all";
-    let mut first = vec![("volferry", "rm -rf copy; mkdir copy", ours)];
-    first.extend(others(|of| (of.prepare_copy, of.copy)));
+    let first = ways("rm -rf copy; mkdir copy", ours, |of| of.prepare_copy, |of| of.copy);
     steps.step(&format!("copy of {all} snapshots to another volume"), &first, |_, _| Ok(()))?;
-    let mut next = vec![("volferry", "true", ours)];
-    next.extend(others(|of| ("true", of.copy)));
+    let next = ways("true", ours, NOTHING, |of| of.copy);
     let step = format!("copy of the next one, {} changed", steps.files / 1000);
     steps.step(&step, &next, |steps, round| one_more(steps, all + round))
 }
@@ -197,7 +195,7 @@ fn mounted(steps: &mut Steps<'_>) -> anyhow::Result<()> {
     ];
     for (reader, of_mount, of_files) in readers {
         for (pass, prepare) in [("first", REMOUNT), ("second", "true")] {
-            let ways = [("volferry", prepare, of_mount), ("the files", "true", of_files)];
+            let ways = [way("volferry", prepare, of_mount), way("the files", "true", of_files)];
             steps.step(&format!("{reader} in a mounted snapshot, {pass} pass"), &ways, |_, _| Ok(()))?;
         }
     }
@@ -233,24 +231,22 @@ fn object_storage(steps: &mut Steps<'_>, args: &Args) -> anyhow::Result<()> {
 fn second_site(steps: &mut Steps<'_>, snapshots: u64) -> anyhow::Result<()> {
     let ours =
         "$VOLFERRY snapshot create volume && $VOLFERRY snapshot copy volume s3://bench/volferry latest";
-    let mut first = vec![("volferry", "rm -rf s3/bench/volferry fresh; mkdir fresh", ours)];
-    first.extend(others(|of| (of.s3_init, of.s3_backup)));
+    let make_room = "rm -rf s3/bench/volferry fresh; mkdir fresh";
+    let first = ways(make_room, ours, |of| of.s3_init, |of| of.s3_backup);
     steps.step("backup to S3, first", &first, |_, _| Ok(()))?;
-    let mut again = vec![("volferry", "true", ours)];
-    again.extend(others(|of| ("true", of.s3_backup)));
+    let again = ways("true", ours, NOTHING, |of| of.s3_backup);
     steps.step("backup to S3, nothing changed", &again, |_, _| Ok(()))?;
     let script = "$VOLFERRY snapshot copy s3://bench/volferry fresh latest
         $VOLFERRY snapshot restore fresh latest";
-    let mut restore = vec![("volferry", "rm -rf fresh; mkdir fresh", script)];
-    restore.extend(others(|of| ("rm -rf restored", of.s3_restore)));
+    let restore = ways("rm -rf fresh; mkdir fresh", script, |_| "rm -rf restored", |of| of.s3_restore);
     steps.step("restore of all from S3", &restore, |_, _| Ok(()))?;
-    let mut prune = vec![("volferry", "true", "$VOLFERRY snapshot prune s3://bench/volferry --keep-last 1")];
-    prune.extend(others(|of| ("true", of.s3_prune)));
+    let script = "$VOLFERRY snapshot prune s3://bench/volferry --keep-last 1";
+    let prune = ways("true", script, NOTHING, |of| of.s3_prune);
     // A prune has something to do, because each tool's second site has got a snapshot with changed files.
-    let all = snapshots + steps.rounds();
+    let all = snapshots + steps.settings.rounds;
     steps.step("prune of S3 to one snapshot", &prune, |steps, round| {
         steps.change("volume", steps.files / 1000, all + round)?;
-        again.iter().filter(|(tool, ..)| steps.has(tool)).try_for_each(|(_, _, backup)| steps.shell(backup))
+        again.iter().filter(|way| steps.has(way.tool)).try_for_each(|way| steps.shell(way.script))
     })
 }
 
@@ -262,13 +258,13 @@ fn archives(steps: &mut Steps<'_>, mib: u64) -> anyhow::Result<()> {
     let_files_age();
     steps.shell("$VOLFERRY snapshot create large")?;
     let export = [
-        ("volferry", "rm -f archive", "$VOLFERRY snapshot export large latest --tar > archive"),
-        ("tar", "rm -f archive2", "tar -C large --exclude .volferry -c . > archive2"),
+        way("volferry", "rm -f archive", "$VOLFERRY snapshot export large latest --tar > archive"),
+        way("tar", "rm -f archive2", "tar -C large --exclude .volferry -c . > archive2"),
     ];
     steps.step(&format!("export of {mib} MiB"), &export, |_, _| Ok(()))?;
     let import = [
-        ("volferry", "rm -rf back; mkdir back", "$VOLFERRY snapshot import back --tar < archive"),
-        ("tar", "rm -rf back; mkdir back", "tar -C back -x < archive2"),
+        way("volferry", "rm -rf back; mkdir back", "$VOLFERRY snapshot import back --tar < archive"),
+        way("tar", "rm -rf back; mkdir back", "tar -C back -x < archive2"),
     ];
     steps.step(&format!("import of {mib} MiB"), &import, |_, _| Ok(()))
 }

@@ -96,7 +96,7 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
     }
     let results = measure(args, &programs)?;
     print(&results);
-    results.write(args.json.as_deref())?;
+    benches::write_json(args.json.as_deref(), &results)?;
     Ok(good_enough(&results, args.strict))
 }
 
@@ -126,15 +126,8 @@ fn measure(args: &Args, programs: &Programs) -> anyhow::Result<Results> {
     }
     missing.dedup();
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
-    Ok(Results {
-        date,
-        machine,
-        rounds: args.rounds,
-        durable: args.durable,
-        tables,
-        missing,
-        note: args.note.clone(),
-    })
+    let (rounds, durable, note) = (args.rounds, args.durable, args.note.clone());
+    Ok(Results { date, machine, rounds, durable, tables, missing, note })
 }
 
 /// The plan of one table.
@@ -162,10 +155,8 @@ impl Plan {
 fn plans(args: &Args, programs: &Programs) -> anyhow::Result<Vec<Plan>> {
     let sets = match (args.link, args.set) {
         (Link::Wan, set) if set != Some(Set::Ssh) => &[Set::Network],
-        (_, Some(Set::Network)) => &[Set::Network][..],
-        (_, Some(Set::Ssh)) => &[Set::Ssh],
-        (_, Some(Set::Local)) => &[Set::Local],
-        (_, None) => &[Set::Network, Set::Ssh, Set::Local],
+        (_, Some(set)) => &[set][..],
+        (_, None) => Set::value_variants(),
     };
     let mut plans = Vec::new();
     for set in sets {
@@ -186,7 +177,7 @@ fn plan(args: &Args, programs: &Programs, set: Set) -> anyhow::Result<Plan> {
     let link = LinkConfig { bandwidth: args.bandwidth, ..LinkConfig::WAN };
     let link = (args.link == Link::Wan).then_some(link);
     let peers::Found { mut peers, missing } = peers::of_set(set, link, args.fs, programs)?;
-    peers.retain(|peer| args.only.is_empty() || args.only.iter().any(|name| name == peer.name()));
+    peers.retain(|peer| args.only.is_empty() || args.only.iter().any(|name| name == peer.about().name));
     let only_net1k = args.quick || (args.link == Link::Wan && args.tree.is_empty());
     let wanted = |tree: Tree| {
         if only_net1k { tree == Tree::Net1k } else { args.tree.is_empty() || args.tree.contains(&tree) }
@@ -208,13 +199,8 @@ fn image_bytes(largest_tree: u64) -> u64 {
 }
 
 fn peers_root(args: &Args) -> anyhow::Result<PathBuf> {
-    match &args.peers_root {
-        Some(root) => Ok(root.clone()),
-        None => {
-            let home = std::env::var_os("HOME").context("HOME is not set: use --peers-root")?;
-            Ok(PathBuf::from(home).join(".cache/volferry/peers"))
-        }
-    }
+    let usual = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/volferry/peers"));
+    args.peers_root.clone().or_else(usual).context("HOME is not set: use --peers-root")
 }
 
 fn print(results: &Results) {

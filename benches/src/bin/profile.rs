@@ -65,7 +65,7 @@ fn sample(args: &Args, trial: &Trial) -> anyhow::Result<PathBuf> {
     let (mut runs, mut spent) = (0, 0.0);
     while spent < args.seconds {
         trial.prepare()?;
-        spent += trial.run(Probe::Perf)?.0.as_secs_f64();
+        spent += trial.run(Probe::Perf)?.elapsed.as_secs_f64();
         runs += 1;
         for end in trial.ends() {
             fold(args, &Probe::Perf.file(trial.scratch(), end), &folded)?;
@@ -82,13 +82,9 @@ fn sample(args: &Args, trial: &Trial) -> anyhow::Result<PathBuf> {
 /// Appends the stacks of one recording.
 fn fold(args: &Args, recording: &Path, to: &Path) -> anyhow::Result<()> {
     let script = "perf script -i \"$1\" 2>/dev/null | \"$2/inferno-collapse-perf\" 2>/dev/null >>\"$3\"";
-    run(Command::new("bash").args(["-o", "pipefail", "-c", script, "fold"]).args([
-        recording,
-        &args.inferno,
-        to,
-    ]))
-    .map(drop)
-    .context("perf script or inferno-collapse-perf\nhint: .ci/tools profile")
+    let mut command = Command::new("bash");
+    command.args(["-o", "pipefail", "-c", script, "fold"]).args([recording, &args.inferno, to]);
+    run(&mut command).map(drop).context("perf script or inferno-collapse-perf\nhint: .ci/tools profile")
 }
 
 fn draw(args: &Args, folded: &Path) -> anyhow::Result<()> {

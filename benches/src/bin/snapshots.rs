@@ -11,11 +11,11 @@ use std::{
 use benches::{
     small_files::{fill, let_files_age, ms},
     stats::median,
-    steps::{Settings, Steps},
+    steps::{Settings, Steps, Way, way},
 };
 use clap::Parser;
 use contract::Report;
-use testkit::process::run_watched;
+use testkit::process::{WatchedRun, run_watched};
 
 const MIB: f64 = 1048576.0;
 
@@ -74,7 +74,7 @@ fn bench(args: &Args) -> anyhow::Result<bool> {
 /// Measures runs with and without a snapshot, in turn.
 fn runs_beside(steps: &mut Steps<'_>, files: u64) -> anyhow::Result<()> {
     let [mut first, mut same] = [[vec![], vec![]], [vec![], vec![]]];
-    for _ in 0..steps.rounds() {
+    for _ in 0..steps.settings.rounds {
         steps.shell("mkdir -p runs/source runs/0 runs/1")?;
         fill(&steps.work.trees().join("runs/source"), files, FILE_BYTES)?;
         for (nth, flag) in ["", "--snapshot"].into_iter().enumerate() {
@@ -101,14 +101,14 @@ fn publish(steps: &mut Steps<'_>) -> anyhow::Result<()> {
     let sync = format!("{SYNC} --snapshot source volume");
     let publish = |steps: &Steps<'_>| -> anyhow::Result<f64> {
         steps.shell(&sync)?;
-        let report: Report = serde_json::from_slice(&steps.read("report")?)?;
+        let report: Report = serde_json::from_slice(&fs::read(steps.work.trees().join("report"))?)?;
         let_files_age();
         Ok(report.timings.snapshot as f64)
     };
     (0..2).try_for_each(|_| publish(steps).map(drop))?;
     for (changed, reach_ms) in [(0, 5.0), (100, 30.0), (steps.files / 100, 1500.0)] {
         let mut samples = Vec::new();
-        for round in 0..steps.rounds() {
+        for round in 0..steps.settings.rounds {
             steps.change("source", changed, round)?;
             samples.push(publish(steps)?);
             // The snapshot of this run contains the stamps of the files just written.
@@ -131,7 +131,7 @@ fn restore(steps: &mut Steps<'_>) -> anyhow::Result<()> {
         ("run, all", 0, format!("{SYNC} source restored")),
     ];
     let mut times = [const { Vec::new() }; 4];
-    for round in 0..steps.rounds() {
+    for round in 0..steps.settings.rounds {
         for ((_, changed, script), times) in turns.iter().zip(&mut times) {
             if *changed > 0 {
                 steps.change("volume", *changed, 1000 + round)?;
@@ -153,25 +153,26 @@ fn restore(steps: &mut Steps<'_>) -> anyhow::Result<()> {
 
 /// Takes snapshots and restores one with every installed tool, on the same tree with the same changes.
 fn beside_others(steps: &mut Steps<'_>) -> anyhow::Result<()> {
-    const TAKE: [(&str, &str, &str); 3] = [
-        ("volferry", "true", "$VOLFERRY snapshot create volume"),
-        ("restic", "true", "cd volume && restic backup --quiet --exclude .volferry ."),
-        ("borg", "true", "cd volume && borg create --exclude .volferry ::$ROUND ."),
+    const TAKE: [Way<'_>; 3] = [
+        way("volferry", "true", "$VOLFERRY snapshot create volume"),
+        way("restic", "true", "cd volume && restic backup --quiet --exclude .volferry ."),
+        way("borg", "true", "cd volume && borg create --exclude .volferry ::$ROUND ."),
     ];
     const EMPTY: &str = "rm -rf restored; mkdir restored";
-    const RESTORE: [(&str, &str, &str); 3] = [
-        ("volferry", EMPTY, "$VOLFERRY snapshot restore --no-safety --to restored volume latest"),
-        ("restic", EMPTY, "restic restore latest --quiet --target restored"),
-        ("borg", EMPTY, "cd restored && borg extract ::$ROUND"),
+    const RESTORE: [Way<'_>; 3] = [
+        way("volferry", EMPTY, "$VOLFERRY snapshot restore --no-safety --to restored volume latest"),
+        way("restic", EMPTY, "restic restore latest --quiet --target restored"),
+        way("borg", EMPTY, "cd restored && borg extract ::$ROUND"),
     ];
-    steps.add("restic", "restic version", "deletes; encrypts, and keeps its repository apart");
-    steps.add("borg", "borg --version", "deletes; compresses, and keeps its repository apart");
+    let apart = ", and keeps its repository apart";
+    steps.add("restic", "restic version", &format!("deletes; encrypts{apart}"), "apt-get install restic");
+    steps.add("borg", "borg --version", &format!("deletes; compresses{apart}"), "apt-get install borg");
     let inits =
         [("volferry", "true"), ("restic", "restic init --quiet"), ("borg", "borg init --encryption none")];
     for (tool, init) in inits.into_iter().filter(|(tool, _)| steps.has(tool)).collect::<Vec<_>>() {
         steps.shell(init)?;
-        for (_, _, take) in TAKE.iter().filter(|(of, ..)| *of == tool) {
-            steps.shell(&take.replace("$ROUND", "first"))?;
+        for take in TAKE.iter().filter(|way| way.tool == tool) {
+            steps.shell(&take.script.replace("$ROUND", "first"))?;
         }
     }
     steps.step("a snapshot, 100 changed", &TAKE, |steps, round| steps.change("volume", 100, 3000 + round))?;
@@ -189,20 +190,18 @@ fn chain(steps: &mut Steps<'_>, all: u64) -> anyhow::Result<()> {
         steps.shell("$VOLFERRY snapshot create volume")?;
         if nth == 0 || nth + 1 == all.min(100) {
             let (tree, kept) = (room(&volume, &store)?, room(&store, Path::new(""))?);
-            let share = (tree + kept) as f64 / tree as f64;
-            let taken = nth + 1;
-            steps
-                .notes
-                .push(format!("With {taken} of {all} snapshots, the volume takes {share:.2} × its tree."));
+            let (taken, share) = (nth + 1, (tree + kept) as f64 / tree as f64);
+            let note = format!("With {taken} of {all} snapshots, the volume takes {share:.2} × its tree.");
+            steps.notes.push(note);
         }
     }
     let mut command = Command::new(&steps.program);
     command.args(["snapshot", "prune", &format!("--keep-last={}", all - all / 10)]).arg(volume);
-    let (took, peak) = run_watched(command, steps.limit())?;
+    let WatchedRun { elapsed, peak_bytes } = run_watched(command, steps.limit())?;
     let step = format!("prune {} of {all}, 0.1 % changed each", all / 10);
     let reach = Some(10_000.0).filter(|_| (files, all) == (GOAL_FILES, 1000));
-    steps.line(files, &step, reach, &[("volferry", &[ms(took)])]);
-    steps.notes.push(format!("The prune took {:.0} MiB of memory.", peak / MIB));
+    steps.line(files, &step, reach, &[("volferry", &[ms(elapsed)])]);
+    steps.notes.push(format!("The prune took {:.0} MiB of memory.", peak_bytes / MIB));
     Ok(())
 }
 

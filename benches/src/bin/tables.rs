@@ -26,11 +26,8 @@ fn main() -> anyhow::Result<()> {
         let name = || path.display().to_string();
         let old = fs::read_to_string(path).with_context(name)?;
         let new = fill(&old, &args.results).with_context(name)?;
-        ensure!(
-            !args.check || old == new,
-            "{}: figures differ from benches/results\nhint: make tables",
-            name()
-        );
+        let is_fine = !args.check || old == new;
+        ensure!(is_fine, "{}: figures differ from benches/results\nhint: make tables", name());
         if old != new {
             fs::write(path, new).with_context(name)?;
         }

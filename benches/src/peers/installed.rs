@@ -8,7 +8,6 @@ use std::{
 
 use anyhow::Context as _;
 use testkit::{
-    compare::Fidelity,
     link::LinkConfig,
     ports,
     process::{Daemon, find_program, run, run_timed},
@@ -17,7 +16,7 @@ use testkit::{
 };
 
 use super::{
-    Peer, Place, Sample, text,
+    About, Peer, Place, Sample, relay_to, start_daemon, text,
     tools::{Server, Tool},
     version_line,
 };
@@ -63,12 +62,8 @@ impl Installed {
 
     fn words(&self, command: &str, place: &Place, address: SocketAddr) -> Vec<String> {
         let variables = self.variables(place, address);
-        let filled = |word: &str| {
-            variables
-                .iter()
-                .fold(word.to_owned(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
-        };
-        command.split_whitespace().map(filled).collect()
+        let fill = |word: String, (name, value): &(&str, String)| word.replace(&format!("{{{name}}}"), value);
+        command.split_whitespace().map(|word| variables.iter().fold(word.into(), fill)).collect()
     }
 
     /// Runs a script that is not measured.
@@ -85,9 +80,7 @@ impl Installed {
         if self.tool.serve.is_empty() {
             return Ok(None);
         }
-        let words = self.words(self.tool.serve, place, address);
-        let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-        let mut server = Daemon::start(Path::new(&words[0]), &args, &place.scratch)?;
+        let mut server = start_daemon(&self.words(self.tool.serve, place, address), place)?;
         if self.tool.server == Server::PollingUdp {
             server.binds_udp(address.port())?;
             server.pause()?;
@@ -114,8 +107,9 @@ impl Installed {
 }
 
 impl Peer for Installed {
-    fn name(&self) -> &'static str {
-        self.tool.name
+    fn about(&self) -> About {
+        let Tool { name, fidelity, leaves_out, own, .. } = self.tool;
+        About { name, fidelity, leaves_out, own }
     }
 
     fn version(&self) -> String {
@@ -127,18 +121,6 @@ impl Peer for Installed {
         format!("{version}, {}", ssh.trim())
     }
 
-    fn fidelity(&self) -> Fidelity {
-        self.tool.fidelity
-    }
-
-    fn leaves_out(&self) -> &'static str {
-        self.tool.leaves_out
-    }
-
-    fn own_entries(&self) -> &'static [&'static str] {
-        self.tool.own
-    }
-
     fn takes_part(&self, phase: &Phase) -> bool {
         !self.tool.only_copies || phase.name == "first"
     }
@@ -147,9 +129,7 @@ impl Peer for Installed {
         let mut address = ports::unused();
         self.script(self.tool.setup, place, address)?;
         let server = self.start_server(place, address)?;
-        let local = ([127, 0, 0, 1], 0).into();
-        let link = self.link.map(|link| Relay::start(link.with_round(place.round), local, address));
-        let relay = link.transpose()?;
+        let relay = relay_to(address, self.link, place.round)?;
         address = relay.as_ref().map_or(address, Relay::address);
         let sshd = self.start_sshd(place)?;
         self.round = Some(Round { place: place.clone(), address, server, _relay: relay, _sshd: sshd });

@@ -8,20 +8,26 @@ mod tools;
 mod volferry;
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use testkit::{compare::Fidelity, link::LinkConfig, process::run};
+use testkit::{
+    compare::Fidelity,
+    link::LinkConfig,
+    process::{Daemon, run},
+    relay::Relay,
+};
 
 #[cfg(test)]
 pub(crate) use self::tools::CP;
 use self::tools::{BTRFS_SEND, LINKS, LOCAL, RCP, RSYNC_DAEMON, RSYNC_SSH, SPARSYNC_PUSH};
 pub use self::{
     install::{Missing, Programs, install},
-    volferry::Volferry,
+    volferry::{Measured, Volferry},
 };
 pub(crate) use self::{installed::Installed, tools::Tool};
 use crate::{
@@ -68,24 +74,26 @@ pub struct Sample {
     pub wire_bytes: Option<u64>,
 }
 
+/// What tables and checks have to know of a tool.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// The name in tables.
+    pub name: &'static str,
+    /// The fidelity that its result must have.
+    pub fidelity: Fidelity,
+    /// The parts of Volferry's work that it does not do, for a reader of its figures.
+    pub leaves_out: &'static str,
+    /// The entries that it keeps for itself in the root of the destination.
+    pub own: &'static [&'static str],
+}
+
 /// A tool that makes one tree equal to another.
 pub trait Peer {
-    /// Returns the name in tables.
-    fn name(&self) -> &'static str;
+    /// Returns what tables and checks have to know of it.
+    fn about(&self) -> About;
 
     /// Returns the program's own version line.
     fn version(&self) -> String;
-
-    /// Returns the fidelity that its result must have.
-    fn fidelity(&self) -> Fidelity;
-
-    /// Returns the parts of Volferry's work that it does not do, for a reader of its figures.
-    fn leaves_out(&self) -> &'static str;
-
-    /// Returns the entries that it keeps for itself in the root of the destination.
-    fn own_entries(&self) -> &'static [&'static str] {
-        &[]
-    }
 
     /// Returns whether it can do the step at all.
     fn takes_part(&self, _phase: &Phase) -> bool {
@@ -119,7 +127,8 @@ pub struct Named {
 impl Named {
     /// Returns the head of a peer's column.
     pub fn of(peer: &dyn Peer) -> Self {
-        Self { name: peer.name().into(), version: peer.version(), leaves_out: peer.leaves_out().into() }
+        let About { name, leaves_out, .. } = peer.about();
+        Self { name: name.into(), version: peer.version(), leaves_out: leaves_out.into() }
     }
 }
 
@@ -210,6 +219,18 @@ impl Found {
             Err(missing) => self.missing.push(missing),
         }
     }
+}
+
+/// Starts what waits at the destination, by the words of its command line.
+fn start_daemon(words: &[String], place: &Place) -> anyhow::Result<Daemon> {
+    let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+    Daemon::start(Path::new(&words[0]), &args, &place.scratch)
+}
+
+/// Starts the relay that is the `link` to an address, if there is one.
+fn relay_to(address: SocketAddr, link: Option<LinkConfig>, round: u64) -> anyhow::Result<Option<Relay>> {
+    let local = ([127, 0, 0, 1], 0).into();
+    link.map(|link| Relay::start(link.with_round(round), local, address)).transpose()
 }
 
 /// Returns the first line that `program` prints when asked for its version.

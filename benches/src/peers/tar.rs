@@ -7,10 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-
-use super::{Peer, Place, Sample, number_after, version_line};
 use testkit::{compare::Fidelity, process::wait_within};
 
+use super::{About, Peer, Place, Sample, number_after, version_line};
 use crate::scenario::Phase;
 
 /// `tar` at both ends of a plain TCP connection: the cost of moving the bytes without encryption, checks and
@@ -41,20 +40,13 @@ impl Tar {
 }
 
 impl Peer for Tar {
-    fn name(&self) -> &'static str {
-        "tar/TCP"
+    fn about(&self) -> About {
+        let leaves_out = "encryption, comparison, deletes, checks, durability";
+        About { name: "tar/TCP", fidelity: Fidelity::Seconds, leaves_out, own: &[] }
     }
 
     fn version(&self) -> String {
         version_line(&self.program, "--version")
-    }
-
-    fn fidelity(&self) -> Fidelity {
-        Fidelity::Seconds
-    }
-
-    fn leaves_out(&self) -> &'static str {
-        "encryption, comparison, deletes, checks, durability"
     }
 
     fn takes_part(&self, phase: &Phase) -> bool {

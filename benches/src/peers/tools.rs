@@ -54,21 +54,22 @@ pub(crate) enum Server {
 /// All tools for two trees on one machine, in the order of the columns.
 pub(super) const LOCAL: [Tool; 9] = [RSYNC, CP, XCP, CPZ, SY, SPARSYNC, RCLONE, FPSYNC, UNISON];
 
+/// The command of Volferry over a kind of link.
+macro_rules! over {
+    ($link:literal) => {
+        concat!(
+            "{program} sync --delete --delete-limit=100 --quiet --report=- --link=",
+            $link,
+            " --remote-program={program} {source} far:{destination}"
+        )
+    };
+}
+
 /// Volferry between ends that ssh starts, over each kind of link.
 pub(super) const LINKS: [Tool; 3] = [
     VOLFERRY,
-    Tool {
-        name: "volferry tcp",
-        run: "{program} sync --delete --delete-limit=100 --quiet --report=- --link=tcp --remote-program={program} \
-              {source} far:{destination}",
-        ..VOLFERRY
-    },
-    Tool {
-        name: "volferry ssh",
-        run: "{program} sync --delete --delete-limit=100 --quiet --report=- --link=ssh --remote-program={program} \
-              {source} far:{destination}",
-        ..VOLFERRY
-    },
+    Tool { name: "volferry tcp", run: over!("tcp"), ..VOLFERRY },
+    Tool { name: "volferry ssh", run: over!("ssh"), ..VOLFERRY },
 ];
 
 const VOLFERRY: Tool = Tool {
@@ -78,8 +79,7 @@ const VOLFERRY: Tool = Tool {
     fidelity: Fidelity::Full,
     leaves_out: "",
     server: Server::Ssh,
-    run: "{program} sync --delete --delete-limit=100 --quiet --report=- --link=udp --remote-program={program} \
-          {source} far:{destination}",
+    run: over!("udp"),
     wire_bytes: |said| Some(serde_json::from_str::<Report>(said).ok()?.work.bytes_on_wire),
     ..RSYNC
 };

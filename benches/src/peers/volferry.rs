@@ -8,15 +8,14 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use contract::{Event, Report};
-
 use testkit::{
     compare::Fidelity,
     link::LinkConfig,
-    process::{Daemon, run, run_timed},
+    process::{Daemon, Finished, run, run_timed},
     relay::Relay,
 };
 
-use super::{Peer, Place, Sample, text, version_line};
+use super::{About, Peer, Place, Sample, relay_to, start_daemon, text, version_line};
 use crate::{ends::Ends, probe::Probe, suites::Mode};
 
 /// The flags of every run. A run that renames the only folder of a tree deletes all previous files, which the guard
@@ -38,14 +37,23 @@ pub struct Volferry {
     pub(crate) ends: Ends,
 }
 
+/// One run.
+#[derive(Debug)]
+pub struct Measured {
+    /// The time from the start to the end of the process at the source.
+    pub elapsed: Duration,
+    /// The run's own report.
+    pub report: Report,
+}
+
 impl Volferry {
     /// Creates a peer of one process, or of two that are connected over loopback.
     pub fn new(program: PathBuf, mode: Mode) -> Self {
         Self { program, name: "volferry", mode, link: None, flags: Vec::new(), ends: Ends::default() }
     }
 
-    /// Runs once, with each end under `probe`, and returns the elapsed time and the run's own report.
-    pub fn measure(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
+    /// Runs once, with each end under `probe`.
+    pub fn measure(&self, place: &Place, probe: Probe) -> anyhow::Result<Measured> {
         match self.mode {
             Mode::Network => self.send(place, probe),
             Mode::Local => self.sync(place, probe),
@@ -60,11 +68,10 @@ impl Volferry {
         }
     }
 
-    fn send(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
-        let (receiver, address) = self.receiver(place, probe)?;
-        let local = ([127, 0, 0, 1], 0).into();
-        let relay = self.link.map(|link| Relay::start(link.with_round(place.round), local, address));
-        let relay = relay.transpose()?;
+    fn send(&self, place: &Place, probe: Probe) -> anyhow::Result<Measured> {
+        let mut receiver = self.receiver(place, probe)?;
+        let address = listening_address(&mut receiver)?;
+        let relay = relay_to(address, self.link, place.round)?;
         let connect = relay.as_ref().map_or(address, Relay::address).to_string();
         let identity = text(&identities(place).join("source"));
         let args = ["send", &text(&place.source), "--connect", &connect, "--identity", &identity];
@@ -72,11 +79,11 @@ impl Volferry {
         let done = run_timed(command, &place.scratch, place.limit);
         let done = done.with_context(|| format!("the receiving end said: {}", receiver.complaint()))?;
         receiver.finish(place.limit).context("the receiving end")?;
-        Ok((done.elapsed, read_report(&report_file(place))?))
+        measured(&done, place)
     }
 
     /// Starts a receiving end that listens.
-    fn receiver(&self, place: &Place, probe: Probe) -> anyhow::Result<(Daemon, SocketAddr)> {
+    fn receiver(&self, place: &Place, probe: Probe) -> anyhow::Result<Daemon> {
         let identity = text(&identities(place).join("sink"));
         let destination = text(&place.destination);
         let mut words = self.ends.far();
@@ -85,19 +92,13 @@ impl Volferry {
         let any_port = format!("{}:0", self.ends.far_ip());
         let args = ["receive", &destination, "--listen", &any_port, "--identity", &identity, "--once"];
         words.extend(args.map(String::from));
-        let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
-        let mut receiver = Daemon::start(Path::new(&words[0]), &args, &place.scratch)?;
-        let line = receiver.first_line()?;
-        match serde_json::from_str(&line).with_context(|| format!("its first line was {line}"))? {
-            Event::Listening { address } => Ok((receiver, address.parse()?)),
-            other => bail!("it should have said where it listens, and said {other:?}"),
-        }
+        start_daemon(&words, place)
     }
 
-    fn sync(&self, place: &Place, probe: Probe) -> anyhow::Result<(Duration, Report)> {
+    fn sync(&self, place: &Place, probe: Probe) -> anyhow::Result<Measured> {
         let args = ["sync", &text(&place.source), &text(&place.destination)];
         let done = run_timed(self.command(place, probe, &args), &place.scratch, place.limit)?;
-        Ok((done.elapsed, read_report(&report_file(place))?))
+        measured(&done, place)
     }
 
     /// Returns the command of the end that is timed, with the flags of every run.
@@ -113,24 +114,12 @@ impl Volferry {
 }
 
 impl Peer for Volferry {
-    fn name(&self) -> &'static str {
-        self.name
+    fn about(&self) -> About {
+        About { name: self.name, fidelity: Fidelity::Full, leaves_out: "", own: &[".volferry"] }
     }
 
     fn version(&self) -> String {
         version_line(&self.program, "--version")
-    }
-
-    fn fidelity(&self) -> Fidelity {
-        Fidelity::Full
-    }
-
-    fn leaves_out(&self) -> &'static str {
-        ""
-    }
-
-    fn own_entries(&self) -> &'static [&'static str] {
-        &[".volferry"]
     }
 
     fn begin(&mut self, place: &Place) -> anyhow::Result<()> {
@@ -140,9 +129,17 @@ impl Peer for Volferry {
     }
 
     fn run(&mut self, place: &Place) -> anyhow::Result<Sample> {
-        let (elapsed, report) = self.measure(place, Probe::None)?;
+        let Measured { elapsed, report } = self.measure(place, Probe::None)?;
         let wire_bytes = (self.mode == Mode::Network).then_some(report.work.bytes_on_wire);
         Ok(Sample { elapsed, wire_bytes })
+    }
+}
+
+fn listening_address(receiver: &mut Daemon) -> anyhow::Result<SocketAddr> {
+    let line = receiver.first_line()?;
+    match serde_json::from_str(&line).with_context(|| format!("its first line was {line}"))? {
+        Event::Listening { address } => Ok(address.parse()?),
+        other => bail!("it should have said where it listens, and said {other:?}"),
     }
 }
 
@@ -154,7 +151,8 @@ fn report_file(place: &Place) -> PathBuf {
     place.scratch.join("report.json")
 }
 
-fn read_report(path: &Path) -> anyhow::Result<Report> {
-    let bytes = fs::read(path).with_context(|| format!("reading the report {}", path.display()))?;
-    Ok(serde_json::from_slice(&bytes)?)
+fn measured(done: &Finished, place: &Place) -> anyhow::Result<Measured> {
+    let path = report_file(place);
+    let bytes = fs::read(&path).with_context(|| format!("reading the report {}", path.display()))?;
+    Ok(Measured { elapsed: done.elapsed, report: serde_json::from_slice(&bytes)? })
 }

@@ -55,7 +55,7 @@ async fn an_account_serves_the_next_run_once_the_pods_that_had_it_are_gone() {
     stage.sync("web", json!({"trigger": "1"})).await.unwrap();
     let (mut known, mut accounts) = (Vec::new(), Vec::new());
     for number in 1..=3 {
-        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
+        let [source, sink] = stage.kubelet.start_any(&known).await.unwrap();
         accounts.push(account(&sink));
         assert_eq!(account(&source), account(&sink));
         let run = format!("web-{number}");

@@ -61,7 +61,7 @@ async fn a_benchmark_of_two_pods_says_what_it_found_and_counts_as_no_run() {
     stage.until("web", "it is suspended", |job| syncjob::text(job, "/phase") == "Suspended").await.unwrap();
     let asked = benchmark("fast", json!({"tree": "small", "rounds": 1}));
     syncjob::create(&stage.runs, asked).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     for (pod, end) in [(&source, "--end=source"), (&sink, "--end=sink")] {
         let args = pod.spec.as_ref().unwrap().containers[0].args.as_ref().unwrap().join(" ");
         assert!(args.contains(" /volferry bench /") && args.contains(end), "{args}");
@@ -90,7 +90,7 @@ async fn a_benchmark_of_two_pods_says_what_it_found_and_counts_as_no_run() {
 
     stage.patch("web", json!({"spec": {"suspend": false}})).await.unwrap();
     let pods = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
-    stage.kubelet.succeed(&pods.0, &pods.1, &good_report("web-2")).await.unwrap();
+    stage.kubelet.succeed(&pods[0], &pods[1], &good_report("web-2")).await.unwrap();
     let ready = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&ready, "/lastRun/cause"), "Spec", "the first run was still due");
     stage.until_done("web").await.unwrap();

@@ -54,7 +54,7 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
     let early = output_of(start(&stage, &["browse", "idle"])).await;
     assert!(errors(&early).contains("has no Job of a run"), "{early:?}");
     stage.sync("web", spec).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 

@@ -133,7 +133,7 @@ async fn a_run_reads_the_snapshot_that_is_ready_and_leaves_nothing() {
     assert_eq!(stage.children("web").unwrap(), [""; 0], "no pod starts before");
 
     answer(&stage, &name, json!({"readyToUse": true, "restoreSize": "2Gi", "error": null})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let claim = claims(&stage).get(&name).await.unwrap();
     let spec = serde_json::to_value(claim.spec.unwrap()).unwrap();
     assert_eq!(

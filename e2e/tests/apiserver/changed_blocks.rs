@@ -90,7 +90,7 @@ impl Started {
         let taken =
             json!({"readyToUse": true, "restoreSize": "1Gi", "boundVolumeSnapshotContentName": content});
         answer(stage, &snapshot, taken).await.unwrap();
-        let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+        let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
         Self { number, snapshot, snapshot_uid, source, sink }
     }
 

@@ -10,7 +10,7 @@ async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_d
     let create = json!({"size": "7Gi", "accessModes": ["ReadWriteMany"]});
     let destination = json!({"persistentVolumeClaim": {"claimName": "made"}, "create": create});
     stage.sync("web", json!({"destination": destination})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
     let first = claims.get("made").await.unwrap();
     let spec = first.spec.clone().unwrap();
@@ -28,7 +28,7 @@ async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_d
         .run(&["patch", "pvc", "made", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
         .unwrap();
     stage.kubectl.run(&["delete", "pvc", "made"]).unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     assert_ne!(claims.get("made").await.unwrap().metadata.uid, first.metadata.uid);
     stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
     let done = |job: &kube::api::DynamicObject| syncjob::status(job, "/lastRun/cause") == "Destination";
@@ -41,7 +41,7 @@ async fn a_source_that_was_made_anew_stalls_the_job_until_a_person_accepts_it() 
     stage.claim("data", "Bound").await.unwrap();
     stage.sync("web", json!({"source": {"persistentVolumeClaim": {"claimName": "data"}}})).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
     let uid = claims.get("data").await.unwrap().metadata.uid.unwrap();
@@ -60,8 +60,8 @@ async fn a_source_that_was_made_anew_stalls_the_job_until_a_person_accepts_it() 
 
     let accepted = json!({"metadata": {"annotations": {"volferry.dev/accept-source": uid}}});
     stage.patch("web", accepted).await.unwrap();
-    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
-    stage.kubelet.succeed(&second.0, &second.1, &good_report("web-2")).await.unwrap();
+    let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
+    stage.kubelet.succeed(&second[0], &second[1], &good_report("web-2")).await.unwrap();
     let is_known = |job: &kube::api::DynamicObject| syncjob::text(job, "/source/claimUid") == uid;
     stage.until("web", "the new claim is known", is_known).await.unwrap();
 }
@@ -71,7 +71,7 @@ async fn another_volume_below_the_source_is_refused_by_the_destination_until_its
     let (stage, _controller) = Stage::with_controller("othersource").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let asked = |sink: &Pod| sink.spec.as_ref().unwrap().containers[0].args.clone().unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     assert!(asked(&sink).contains(&"--other-source=refuse".into()), "the SyncJob has no status yet");
     let refused = bad_report("web-1", "OtherSource", "the copy is of another source");
     let refused = serde_json::to_string(&refused).unwrap();
@@ -86,7 +86,7 @@ async fn another_volume_below_the_source_is_refused_by_the_destination_until_its
     let accepted = json!({"metadata": {"annotations": {"volferry.dev/accept-source": id}}});
     stage.patch("web", accepted).await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
-    let (_, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [_, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     assert!(asked(&sink).contains(&format!("--other-source={id}")), "{:?}", asked(&sink));
 }
 
@@ -147,7 +147,7 @@ async fn a_block_volume_goes_onto_another_and_not_onto_folders() {
 
     let copy = json!({"persistentVolumeClaim": {"claimName": "raw-copy"}});
     stage.sync("disk", json!({"source": raw, "destination": copy})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("disk", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("disk", &[]).await.unwrap();
     for (pod, path) in [(&source, "/dev/volferry-source"), (&sink, "/dev/volferry-destination")] {
         let container = &pod.spec.as_ref().unwrap().containers[0];
         let devices = container.volume_devices.as_ref().unwrap();
@@ -157,7 +157,7 @@ async fn a_block_volume_goes_onto_another_and_not_onto_folders() {
 
     let image = json!({"persistentVolumeClaim": {"claimName": "to"}, "path": "/disk.img"});
     stage.sync("image", json!({"source": raw, "destination": image})).await.unwrap();
-    let (_, sink) = stage.kubelet.start_both("image", &[]).await.unwrap();
+    let [_, sink] = stage.kubelet.start_both("image", &[]).await.unwrap();
     assert_eq!(sink.spec.unwrap().containers[0].volume_devices, None);
 }
 
@@ -184,7 +184,7 @@ async fn lose(stage: &Stage, claim: &str) {
 async fn a_job_whose_claim_is_lost_is_not_ready_any_more_and_runs_onto_one_that_is_made_anew() {
     let (stage, _controller) = Stage::with_controller("lost").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let volume = Some(contract::VolumeId::new([7; 16]));
     let report = contract::Report { volume, ..good_report("web-1") };
     stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
@@ -195,7 +195,7 @@ async fn a_job_whose_claim_is_lost_is_not_ready_any_more_and_runs_onto_one_that_
     let stalled = stage.until("web", "the claim is missed", gone).await.unwrap();
     assert!(!syncjob::is(&stalled, "Ready"));
     stage.claim("to", "Bound").await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     let volume = Some(contract::VolumeId::new([8; 16]));
     let report = contract::Report { volume, ..good_report("web-2") };
     stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_destination_that_is_deleted_during_a_run_stops_it_and_stalls_the_job(
     stage.until("web", "the claim is gone", gone).await.unwrap();
 
     stage.claim("to", "Bound").await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&pods.0, &pods.1]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &pods.each_ref()).await.unwrap();
     let report = good_report(&e2e::kubelet::try_of(&sink));
     stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
@@ -237,7 +237,7 @@ async fn a_destination_that_is_deleted_during_a_run_stops_it_and_stalls_the_job(
 async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_ended() {
     let (stage, _controller) = Stage::with_controller("leaving").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
     claims.delete("from", &DeleteParams::default()).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
@@ -251,7 +251,7 @@ async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_e
 async fn a_claim_that_is_deleted_after_a_run_is_not_held_by_the_pods_of_that_run() {
     let (stage, _controller) = Stage::with_controller("released").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     stage.until_done("web").await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);

@@ -66,7 +66,7 @@ async fn a_namespace_can_be_deleted_after_the_operator_was_removed() {
     stage.may_run_hooks().await.unwrap();
     let after = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"]});
     stage.sync("web", json!({"hooks": {"after": after}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
     drop(controller);
     // Kubernetes waits until running pods have stopped, or their time to stop has passed.
@@ -147,13 +147,13 @@ async fn bring_to(stage: &Stage, at: At, shards: u32) -> Result<()> {
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await?;
     if at == At::BetweenTries {
         let report = serde_json::to_string(&bad_report("web-1", "PeerLost", "the peer went away"))?;
-        for pod in pods.iter().flat_map(|(source, sink)| [source, sink]) {
+        for pod in pods.iter().flatten() {
             stage.kubelet.end(pod, 5, &report).await?;
         }
         stage.until("web", "it waits", |job| syncjob::has_reason(job, "Reconciling", "Retrying")).await?;
     }
     if at == At::Done {
-        for (source, sink) in &pods {
+        for [source, sink] in &pods {
             stage.kubelet.succeed(source, sink, &good_report("web-1")).await?;
         }
         stage.until_done("web").await?;

@@ -122,12 +122,12 @@ async fn kstatus_never_takes_what_is_under_way_for_done() {
     let _controller = stage.controller(Cut::Never).await.unwrap();
 
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
     stage.until_done("web").await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
     let second = stage.kubelet.start_both("web", &[]).await.unwrap();
     let full = serde_json::to_string(&bad_report("web-2", "NoSpace", "no space left")).unwrap();
-    for pod in [&second.0, &second.1] {
+    for pod in &second {
         stage.kubelet.end(pod, 1, &full).await.unwrap();
     }
     stage.until_is("web", "Stalled").await.unwrap();
@@ -176,11 +176,11 @@ async fn a_run_of_the_schedule_changes_nothing_for_tools_and_a_failure_makes_the
     stage.sync("web", json!({"schedule": {"interval": "1s"}, "limits": {"retries": 0}})).await.unwrap();
     let _controller = stage.controller(Cut::Never).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
     stage.until_is("web", "Synced").await.unwrap();
-    let second = stage.kubelet.start_any(&[first.0, first.1]).await.unwrap();
+    let second = stage.kubelet.start_any(&first).await.unwrap();
     let broken = serde_json::to_string(&bad_report("web-2", "PeerLost", "gone")).unwrap();
-    for pod in [&second.0, &second.1] {
+    for pod in &second {
         stage.kubelet.end(pod, 1, &broken).await.unwrap();
     }
     let missed = |job: &DynamicObject| syncjob::has_reason(job, "Synced", "PeerLost");

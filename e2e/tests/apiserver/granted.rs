@@ -20,7 +20,7 @@ async fn a_claim_of_another_namespace_is_asked_for_with_the_manifest_that_grants
     let manifest = message.split_once("\n\n").unwrap().1;
     pair.there.kubectl.apply(manifest).unwrap();
 
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     let owners = source.owner_references();
     assert_eq!(owners[0].kind, "Job");
     let job = pair.there.kubectl.run(&[
@@ -86,7 +86,7 @@ async fn withdrawn(way: Withdrawal, words: &str) {
     let claim = json!({"selector": {"matchLabels": {"sync": "yes"}}});
     pair.grant("lent", json!({"from": [from], "claims": [claim]})).await;
     pair.read_from_there(json!({})).await;
-    let (source, _) = pair.start(&[]).await;
+    let [source, _] = pair.start(&[]).await;
     let withdrawn = Timestamp::now();
     match way {
         Withdrawal::Deleted => drop(pair.grants.delete("lent", &DeleteParams::default()).await.unwrap()),
@@ -116,7 +116,7 @@ async fn withdrawn(way: Withdrawal, words: &str) {
     assert_eq!(syncjob::text(&job, "/lastRun/reason"), "NotGranted", "{way:?}: {job:#?}");
 
     pair.grant("again", json!({})).await;
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
 }
@@ -129,7 +129,7 @@ async fn pods_that_wait_for_a_hook_are_gone_with_the_grant_however_long_the_hook
     // It waits for a pod that never comes.
     let hook = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"], "timeout": "1h"});
     pair.read_from_there(json!({"hooks": {"before": hook}})).await;
-    let (source, _) = pair.start(&[]).await;
+    let [source, _] = pair.start(&[]).await;
     let begun = |run: &DynamicObject| syncjob::status(run, "/hooks/before/startTime").is_string();
     pair.here.run("web-1", "the hook has begun", begun).await.unwrap();
     pair.change("lent", json!({"spec": {"claims": [{"name": "to"}]}})).await;
@@ -162,7 +162,7 @@ async fn a_run_whose_job_names_other_claims_meanwhile_still_ends_with_its_grant(
     pair.grant("lent", json!({"claims": [{"selector": {"matchLabels": {"sync": "yes"}}}]})).await;
     for way in [Withdrawal::Unlabelled, Withdrawal::Expired] {
         pair.read_from_there(json!({})).await;
-        let (source, sink) = pair.start(&[]).await;
+        let [source, sink] = pair.start(&[]).await;
         let own = json!({"spec": {"source": {"persistentVolumeClaim": {"namespace": null}}}});
         pair.here.patch("web", own).await.unwrap();
         // The operator has seen the change once it has dealt with a later SyncJob.
@@ -223,7 +223,7 @@ async fn nothing_is_made_in_a_namespace_that_did_not_grant_just_this() {
     let runs = &pair.here.runs;
     runs.create(&PostParams::default(), &serde_json::from_value(forged).unwrap()).await.unwrap();
     pair.here.patch("own", json!({"spec": {"suspend": false}})).await.unwrap();
-    let (source, sink) = pair.here.kubelet.start_both("own", &[]).await.unwrap();
+    let [source, sink] = pair.here.kubelet.start_both("own", &[]).await.unwrap();
     pair.here.kubelet.succeed(&source, &sink, &good_report(&try_of(&sink))).await.unwrap();
     pair.here.until_is("own", "Ready").await.unwrap();
     assert!(pair.made().is_empty(), "{:?}", pair.made());
@@ -234,7 +234,7 @@ async fn a_job_that_was_granted_one_claim_gets_no_other_and_a_claim_that_is_made
     let (pair, _controller) = Pair::with_controller("changed").await;
     pair.grant("lent", json!({})).await;
     pair.read_from_there(json!({})).await;
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     let named = |claim: &str| json!({"spec": {"source": {"persistentVolumeClaim": {"claimName": claim}}}});
     pair.here.patch("web", named("to")).await.unwrap();
     pair.succeed(&source, &sink).await;
@@ -242,7 +242,7 @@ async fn a_job_that_was_granted_one_claim_gets_no_other_and_a_claim_that_is_made
 
     pair.here.patch("web", named("from")).await.unwrap();
     pair.here.patch("web", json!({"spec": {"trigger": "back"}})).await.unwrap();
-    let (source, sink) = pair.start(&[&source, &sink]).await;
+    let [source, sink] = pair.start(&[&source, &sink]).await;
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
     let claims = Api::<PersistentVolumeClaim>::namespaced(pair.there.client.clone(), &pair.there.namespace);
@@ -261,7 +261,7 @@ async fn a_namespace_that_is_made_anew_under_its_name_has_no_grants_of_the_one_b
     let (pair, _controller) = Pair::with_controller("reborn").await;
     pair.grant("lent", json!({})).await;
     pair.read_from_there(json!({})).await;
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
 
@@ -289,7 +289,7 @@ async fn a_namespace_that_is_made_anew_under_its_name_has_no_grants_of_the_one_b
     assert!(pair.made().is_empty(), "{:?}", pair.made());
 
     pair.change("lent", json!({"spec": {"claims": [{"name": "from"}, {"name": "to"}]}})).await;
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
 }
@@ -300,7 +300,7 @@ async fn two_operators_make_one_end_in_the_other_namespace_and_none_after_the_gr
     let _controllers = (pair.controller().await, pair.controller().await);
     pair.grant("lent", json!({})).await;
     pair.read_from_there(json!({})).await;
-    let (source, _) = pair.start(&[]).await;
+    let [source, _] = pair.start(&[]).await;
     let jobs = || pair.made().into_iter().filter(|it| it.starts_with("job")).count();
     assert_eq!(jobs(), 1, "{:?}", pair.made());
     pair.grants.delete("lent", &DeleteParams::default()).await.unwrap();
@@ -338,7 +338,7 @@ async fn an_end_in_another_namespace_may_tell_of_its_run_and_do_nothing_else() {
         .create(&PostParams::default(), &serde_json::from_value(syncjob::run_now("next", "web")).unwrap())
         .await
         .unwrap();
-    let (source, _) = pair.start(&[]).await;
+    let [source, _] = pair.start(&[]).await;
     let spec = source.spec.clone().unwrap();
     assert_eq!((source.labels().get("app"), spec.image_pull_secrets), (None, None));
     assert_ne!(spec.service_account_name.as_deref(), Some("default"));
@@ -368,14 +368,14 @@ async fn runs_of_two_namespaces_that_use_one_claim_follow_each_other() {
     let back = json!({"source": {"persistentVolumeClaim": {"claimName": "to"}},
         "destination": {"persistentVolumeClaim": {"claimName": "from"}}});
     pair.there.sync("back", back).await.unwrap();
-    let (source, sink) = pair.there.kubelet.start_both("back", &[]).await.unwrap();
+    let [source, sink] = pair.there.kubelet.start_both("back", &[]).await.unwrap();
     pair.read_from_there(json!({})).await;
     let waits = |job: &DynamicObject| syncjob::has_reason(job, "Reconciling", "WaitingForRun");
     let job = pair.here.until("web", "it waits", waits).await.unwrap();
     let named = format!("run back-1 of SyncJob {}/back", pair.there.namespace);
     assert!(syncjob::message(&job, "Reconciling").contains(&named), "{job:#?}");
     pair.there.kubelet.succeed(&source, &sink, &good_report("back-1")).await.unwrap();
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
 }

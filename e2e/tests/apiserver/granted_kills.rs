@@ -37,7 +37,7 @@ async fn lived(cut: Cut) -> usize {
         (writes, second)
     };
     let played = async {
-        let (source, sink) = pair.start(&[]).await;
+        let [source, sink] = pair.start(&[]).await;
         pair.succeed(&source, &sink).await;
         let released = tokio::join!(pair.here.kubelet.release("web"), pair.there.kubelet.release("web"));
         panic!("{released:?}");

@@ -11,7 +11,7 @@ async fn a_status_that_somebody_forged_makes_nothing_in_a_namespace_that_did_not
         let (pair, controller) = Pair::with_controller("forged").await;
         let there = pair.there.namespace.as_str();
         pair.here.sync("web", json!({})).await.unwrap();
-        let (source, sink) = pair.here.kubelet.start_both("web", &[]).await.unwrap();
+        let [source, sink] = pair.here.kubelet.start_both("web", &[]).await.unwrap();
         drop(controller);
         let folder = json!({"claimName": "from", "namespace": there, "grant": "lent", "path": "/"});
         let forged = Patch::Merge(json!({"status": {"activeRun": {end: folder}}}));
@@ -28,7 +28,7 @@ async fn a_status_that_somebody_forged_makes_nothing_in_a_namespace_that_did_not
         assert!(words.contains(there), "{words}");
         // The spec names no claim of the other namespace, so the next run is as it should be.
         pair.here.kubelet.finish_deletions().await.unwrap();
-        let (source, sink) = pair.here.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+        let [source, sink] = pair.here.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
         let report = e2e::report::good_report(&e2e::kubelet::try_of(&sink));
         pair.here.kubelet.succeed(&source, &sink, &report).await.unwrap();
         pair.here.until_done("web").await.unwrap();
@@ -55,7 +55,7 @@ async fn an_operator_of_the_claims_side_alone_leaves_alone_what_another_one_make
     let _other = pair.there.controller_with(&["--leader-elect=false"]).await.unwrap();
     pair.grant("lent", json!({})).await;
     pair.read_from_there(json!({})).await;
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     // Both have seen the Jobs by the time that the other one has dealt with a SyncJob of its own.
     pair.there.sync("own", json!({"suspend": true})).await.unwrap();
     pair.there.until_is("own", "Ready").await.unwrap();

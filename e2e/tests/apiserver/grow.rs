@@ -49,7 +49,7 @@ async fn a_claim_grows_before_the_run_and_again_when_it_is_told_a_larger_size() 
     assert_eq!(stage.children("web").unwrap(), [""; 0], "no pod uses the volume meanwhile");
 
     resize(&stage, "small", json!({"capacity": {"storage": "5Gi"}})).await;
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
     let events = stage.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).unwrap();

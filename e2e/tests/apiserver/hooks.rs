@@ -25,7 +25,7 @@ fn owners(run: &DynamicObject) -> Vec<String> {
 }
 
 /// Starts both pods of a run, and returns them once the hook `before` is over, for which they wait.
-async fn start_both(stage: &Stage) -> (Pod, Pod) {
+async fn start_both(stage: &Stage) -> [Pod; 2] {
     let pods = stage.kubelet.start_both("web", &[]).await.unwrap();
     until_over(stage).await;
     pods
@@ -115,7 +115,7 @@ async fn hooks_that_fail_and_do_not_matter_are_notes_of_a_good_run() {
     stage.may_run_hooks().await.unwrap();
     application(&stage).await.unwrap();
     stage.sync("web", both("Continue")).await.unwrap();
-    let (source, sink) = start_both(&stage).await;
+    let [source, sink] = start_both(&stage).await;
     let held = stage.runs.get("web-1").await.unwrap();
     assert_eq!(owners(&held), ["SyncJob", "Namespace"]);
     assert_eq!(held.finalizers(), [""; 0], "nothing waits for the operator");

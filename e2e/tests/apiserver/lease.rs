@@ -36,7 +36,7 @@ async fn a_run_goes_on_with_the_next_replica_when_the_leader_is_told_to_stop() {
     until_held_by(&stage, "old").await;
     let next = stage.replica("new").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
     assert_eq!(next.writes(), 0, "who waits does not write");
 

@@ -1,6 +1,6 @@
 //! The operator's cost in requests and writes; `make bench-operator` measures the rest, with more jobs.
 
-use e2e::load::{self, Cost};
+use e2e::load::{self, Cost, Loaded};
 
 use crate::prelude::*;
 
@@ -17,10 +17,10 @@ const OF_LATE_PODS: [&str; 2] = ["LIST events", "LIST pods"];
 #[tokio::test]
 async fn many_jobs_that_are_due_at_once_all_run_within_the_limit_and_cost_little_and_nothing_afterwards() {
     let stage = Stage::new("load").await.unwrap();
-    let (controller, cost) = load::due_at_once(&stage, JOBS, LIMIT).await.unwrap();
+    let Loaded { controller, cost } = load::due_at_once(&stage, JOBS, LIMIT).await.unwrap();
     check(&cost, REQUESTS[0]);
     drop(controller);
-    let (controller, cost) = load::due_again(&stage, JOBS, LIMIT, 2).await.unwrap();
+    let Loaded { controller, cost } = load::due_again(&stage, JOBS, LIMIT, 2).await.unwrap();
     check(&cost, REQUESTS[1]);
     drop(controller);
 

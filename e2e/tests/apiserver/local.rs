@@ -56,7 +56,7 @@ async fn volumes_that_any_node_can_mount_meet_in_one_pod_unless_the_spec_says_ot
     stage.patch("web", json!({"spec": {"transfer": {"placement": "Network"}}})).await.unwrap();
     stage.kubelet.deleted_pod("web", Side::Sink).await.unwrap();
     stage.kubelet.finish_deletions().await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&pod]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[&pod]).await.unwrap();
     assert!(args(&source).contains(" send /source ") && args(&sink).contains(" receive /destination "));
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     stage.until_done("web").await.unwrap();

@@ -203,7 +203,7 @@ impl Scene {
     async fn play_runs(&self, job: &str, runs: &[&str]) -> Result<()> {
         let mut known: Vec<Pod> = Vec::new();
         for run in runs {
-            let (source, sink) =
+            let [source, sink] =
                 self.stage.kubelet.start_both(job, &known.iter().collect::<Vec<_>>()).await?;
             let trigger = self.stage.jobs.get(job).await?.data["spec"]["trigger"].clone();
             let word = trigger.as_str().and_then(|trigger| trigger.split('@').next());

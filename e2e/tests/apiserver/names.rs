@@ -24,7 +24,7 @@ async fn jobs_and_claims_with_the_longest_names_run_and_do_not_get_mixed_up() {
     }
     let mut pods: Vec<Pod> = Vec::new();
     for _ in 0..2 {
-        let (source, sink) = stage.kubelet.start_any(&pods).await.unwrap();
+        let [source, sink] = stage.kubelet.start_any(&pods).await.unwrap();
         let report = good_report(&kubelet::try_of(&sink));
         stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
         pods.extend([source, sink]);

@@ -1,6 +1,8 @@
 //! A release of the chart that is confined to two namespaces: its own account and rights are enough there, and reach no
 //! further.
 
+use e2e::scripted::Release;
+
 use crate::prelude::*;
 
 #[tokio::test]
@@ -8,7 +10,7 @@ async fn a_release_that_is_confined_to_namespaces_runs_their_syncjobs_and_no_oth
     let (stage, second) = (Stage::new("team").await.unwrap(), Stage::new("team").await.unwrap());
     let other = Stage::new("others").await.unwrap();
     other.sync("web", json!({})).await.unwrap();
-    let (_operator, account) = stage.release("team-a", &second).await.unwrap();
+    let Release { operator: _operator, account } = stage.release("team-a", &second).await.unwrap();
     for stage in [&stage, &second] {
         stage.sync("web", json!({})).await.unwrap();
         tokio::select! {

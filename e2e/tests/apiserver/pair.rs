@@ -78,12 +78,12 @@ impl Pair {
     }
 
     /// Starts the source's pod in the other namespace and the sink's in this one, and returns them.
-    pub(super) async fn start(&self, known: &[&Pod]) -> (Pod, Pod) {
+    pub(super) async fn start(&self, known: &[&Pod]) -> [Pod; 2] {
         let source = self.there.kubelet.new_pod("web", Side::Source, known).await.unwrap();
         let sink = self.here.kubelet.new_pod("web", Side::Sink, known).await.unwrap();
         self.there.kubelet.start(&source).await.unwrap();
         self.here.kubelet.start(&sink).await.unwrap();
-        (source, sink)
+        [source, sink]
     }
 
     /// Ends both pods with success.

@@ -46,7 +46,7 @@ async fn the_plugin_shows_a_job_and_asks_for_a_run_now() {
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
     let running = told(&stage, &["status", "web"]).await;
     assert!(running.contains("Run now       web-1, "), "{running}");
-    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
     let status = told(&stage, &["status", "web"]).await;
@@ -59,10 +59,10 @@ async fn the_plugin_shows_a_job_and_asks_for_a_run_now() {
     assert_eq!((&job["kind"], &job["status"]["phase"]), (&json!("SyncJob"), &json!("Succeeded")));
 
     let second = async {
-        let pods = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+        let pods = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
         let job = stage.jobs.get("web").await.unwrap();
         let run = syncjob::text(&job, "/activeRun/id").to_string();
-        stage.kubelet.succeed(&pods.0, &pods.1, &good_report(&run)).await.unwrap();
+        stage.kubelet.succeed(&pods[0], &pods[1], &good_report(&run)).await.unwrap();
         run
     };
     let (waited, run) = tokio::join!(volferry(&stage, &["run-now", "web", "--wait"]), second);
@@ -114,7 +114,7 @@ async fn top_shows_in_a_terminal_what_jobs_do_and_follows_them() {
     };
     let running = shown(" 1 running (").await;
     assert!(running.lines().nth(1).unwrap().starts_with("SYNCJOB   DOES"), "{running}");
-    stage.kubelet.succeed(&pods.0, &pods.1, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&pods[0], &pods[1], &good_report("web-1")).await.unwrap();
     let rested = shown(" 1 at rest").await;
     assert!(rested.contains("web       Succeeded"), "{rested}");
     tmux(&socket, &["send-keys", "C-c"]).await;

@@ -113,7 +113,7 @@ async fn pods_that_cannot_start_are_replaced_when_the_spec_is_put_right() {
     stage.until("web", "the pending pod is named", pending).await.unwrap();
 
     stage.patch("web", json!({"spec": {"pods": null}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     assert_eq!(source.spec.as_ref().unwrap().node_selector, None);
     let run = e2e::kubelet::try_of(&sink);
     stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();

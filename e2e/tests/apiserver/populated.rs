@@ -60,7 +60,7 @@ async fn a_claim_comes_up_with_the_copy_of_the_syncjob_that_it_names_wherever_th
         claims(&stage).get_opt(&temporary).await.unwrap().is_none(),
         "nothing is made before there is a copy"
     );
-    stage.kubelet.succeed(&first.0, &first.1, &good_report(&try_of(&first.1))).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report(&try_of(&first[1]))).await.unwrap();
     stage.until_done("copies").await.unwrap();
 
     drop(populator);
@@ -70,7 +70,7 @@ async fn a_claim_comes_up_with_the_copy_of_the_syncjob_that_it_names_wherever_th
     let ends = (&filler.data["spec"]["source"], &filler.data["spec"]["destination"]);
     assert_eq!(ends.0["persistentVolumeClaim"]["claimName"], "to");
     assert_eq!(ends.1["persistentVolumeClaim"]["claimName"], temporary.as_str());
-    let (source, sink) = stage.kubelet.start_both(&temporary, &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both(&temporary, &[]).await.unwrap();
     drop(populator);
     let volumes = Api::<PersistentVolume>::all(stage.client.clone());
     let holder =

@@ -43,7 +43,7 @@ async fn of_twenty_jobs_that_are_due_no_more_run_at_a_time_than_the_limit() {
     let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
     let (mut known, mut ran) = (Vec::new(), Vec::new());
     for left in (1..=JOBS).rev() {
-        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
+        let [source, sink] = stage.kubelet.start_any(&known).await.unwrap();
         assert!(under_way(&pods).await <= LIMIT, "with {left} jobs left");
         if left > LIMIT {
             e2e::wait::until_any(&stage.jobs, "", "a job is queued", PATIENCE, is_queued).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_run_waits_for_room_on_its_node_and_a_run_on_another_node_does_not() {
         stage.sync(name, json!({"destination": destination})).await.unwrap();
     };
     sync("first").await;
-    let (source, sink) = stage.kubelet.start_any(&[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_any(&[]).await.unwrap();
     let stands =
         |job: &DynamicObject| syncjob::status(job, "/activeRun/nodes") == &json!(["n1", "node-of-the-test"]);
     stage.until("first", "it counts for the nodes of its volume and of its pods", stands).await.unwrap();
@@ -88,11 +88,11 @@ async fn a_run_waits_for_room_on_its_node_and_a_run_on_another_node_does_not() {
     sync("elsewhere").await;
     let mut known = vec![source.clone(), sink.clone()];
     let elsewhere = stage.kubelet.start_any(&known).await.unwrap();
-    assert_eq!(elsewhere.1.metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"], "elsewhere");
-    known.extend(<[Pod; 2]>::from(elsewhere));
+    assert_eq!(elsewhere[1].metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"], "elsewhere");
+    known.extend(elsewhere);
 
     stage.kubelet.succeed(&source, &sink, &good_report("first-1")).await.unwrap();
-    let (_, sink) = stage.kubelet.start_any(&known).await.unwrap();
+    let [_, sink] = stage.kubelet.start_any(&known).await.unwrap();
     assert_eq!(sink.metadata.labels.unwrap()["volferry.dev/syncjob"], "second");
 }
 
@@ -110,7 +110,7 @@ async fn of_the_runs_that_wait_the_one_of_the_highest_priority_is_next() {
         let destination = json!({"persistentVolumeClaim": {"claimName": format!("to-{name}")}});
         stage.sync(name, json!({"priority": priority, "destination": destination})).await.unwrap();
         if known.is_empty() {
-            known.extend(<[Pod; 2]>::from(stage.kubelet.start_any(&[]).await.unwrap()));
+            known.extend(stage.kubelet.start_any(&[]).await.unwrap());
         } else {
             drop(stage.until(name, "it is queued", is_in_the_queue).await.unwrap());
         }
@@ -121,7 +121,7 @@ async fn of_the_runs_that_wait_the_one_of_the_highest_priority_is_next() {
         order.push(sink.metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"].clone());
         stage.kubelet.succeed(source, sink, &good_report(&e2e::kubelet::try_of(sink))).await.unwrap();
         if order.len() < jobs.len() {
-            known.extend(<[Pod; 2]>::from(stage.kubelet.start_any(&known).await.unwrap()));
+            known.extend(stage.kubelet.start_any(&known).await.unwrap());
         }
     }
     assert_eq!(order, ["first", "urgent", "usual", "idle"]);
@@ -133,7 +133,7 @@ async fn a_run_that_waits_for_a_volume_in_use_takes_no_place_from_others() {
     stage.claim("to-other", "Bound").await.unwrap();
     let _controller = stage.controller_with(&["--leader-elect=false", "--max-runs=1"]).await.unwrap();
     stage.sync("busy", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("busy", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("busy", &[]).await.unwrap();
     stage
         .sync("other", json!({"destination": {"persistentVolumeClaim": {"claimName": "to-other"}}}))
         .await
@@ -144,7 +144,7 @@ async fn a_run_that_waits_for_a_volume_in_use_takes_no_place_from_others() {
     for pod in [&source, &sink] {
         stage.kubelet.end(pod, 1, &busy).await.unwrap();
     }
-    let (source, sink) = stage.kubelet.start_both("other", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("other", &[]).await.unwrap();
     let waiting = stage.jobs.get("busy").await.unwrap();
     assert!(syncjob::status(&waiting, "/activeRun/startTime").is_null(), "{waiting:#?}");
     assert_eq!(syncjob::text(&waiting, "/activeRun/reason"), "WaitingForRun");

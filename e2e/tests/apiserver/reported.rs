@@ -6,7 +6,7 @@ use crate::prelude::*;
 async fn what_agents_report_is_no_success_before_their_pods_have_ended_and_none_if_an_exit_status_differs() {
     let (stage, _controller) = Stage::with_controller("reported").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     for (side, pod) in [(Side::Source, &source), (Side::Sink, &sink)] {
         let report = json!(json!(good_report("web-1")).to_string());
         stage.kubelet.publish(pod, &format!("/ends/{side}"), &report).await.unwrap();

@@ -8,7 +8,7 @@ async fn a_run_and_those_after_it_go_on_when_the_api_server_is_back() {
     let stage = Stage::with_own_server("restart").await.unwrap();
     let _controller = stage.controller(Cut::Never).await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
 
     stage.restart_api_server().unwrap();
@@ -18,7 +18,7 @@ async fn a_run_and_those_after_it_go_on_when_the_api_server_is_back() {
     assert_eq!(*syncjob::status(&done, "/lastRun/retries"), 0, "{done:#?}");
 
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
     let is_over = |job: &kube::api::DynamicObject| syncjob::text(job, "/lastRun/id") == "web-2";
     stage.until("web", "the second run is over", is_over).await.unwrap();

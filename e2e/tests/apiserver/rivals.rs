@@ -30,7 +30,7 @@ async fn a_claim_that_a_run_writes_is_not_read_before_that_run_is_over() {
     let (stage, _controller) = Stage::with_controller("chain").await.unwrap();
     stage.claim("far", "Bound").await.unwrap();
     stage.sync("near", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("near", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("near", &[]).await.unwrap();
 
     stage.sync("onward", claims("to", "far")).await.unwrap();
     let waiting = stage.until("onward", "it waits", waits).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_claim_that_a_run_writes_is_not_read_before_that_run_is_over() {
     assert_eq!(launched(&stage), ["near"]);
 
     stage.kubelet.succeed(&source, &sink, &good_report("near-1")).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("onward", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("onward", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("onward-1")).await.unwrap();
     let done = stage.until_is("onward", "Ready").await.unwrap();
     assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
@@ -61,7 +61,7 @@ async fn of_jobs_that_are_due_at_a_time_one_runs_after_the_other() {
         (stage.controller(Cut::Never).await.unwrap(), stage.controller(Cut::Never).await.unwrap());
     let (mut known, mut ran) = (Vec::new(), Vec::new());
     for _ in names {
-        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
+        let [source, sink] = stage.kubelet.start_any(&known).await.unwrap();
         let run = e2e::kubelet::try_of(&sink);
         let job = sink.metadata.labels.as_ref().unwrap()["volferry.dev/syncjob"].clone();
         ran.push(job.clone());
@@ -78,7 +78,7 @@ async fn a_volume_that_another_syncer_uses_is_waited_for_without_a_retry() {
     let (stage, _controller) = Stage::with_controller("busy").await.unwrap();
     for (name, reason, used) in [("late", "DestinationBusy", "to"), ("torn", "SourceBusy", "from")] {
         stage.sync(name, json!({"limits": {"retries": 0}})).await.unwrap();
-        let (source, sink) = stage.kubelet.start_both(name, &[]).await.unwrap();
+        let [source, sink] = stage.kubelet.start_both(name, &[]).await.unwrap();
         let busy = bad_report(&format!("{name}-1"), reason, "another syncer works there");
         let text = serde_json::to_string(&busy).unwrap();
         stage.kubelet.end(&source, 1, &text).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_volume_that_another_syncer_uses_is_waited_for_without_a_retry() {
         }
         assert_eq!(syncjob::status(&waiting, "/activeRun/retries"), 0);
 
-        let (source, sink) = stage.kubelet.start_both(name, &[&source, &sink]).await.unwrap();
+        let [source, sink] = stage.kubelet.start_both(name, &[&source, &sink]).await.unwrap();
         let report = good_report(&e2e::kubelet::try_of(&sink));
         stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
         let done = stage.until_is(name, "Ready").await.unwrap();
@@ -102,7 +102,7 @@ async fn a_volume_that_another_syncer_uses_is_waited_for_without_a_retry() {
 async fn a_run_that_waits_can_be_suspended_and_lets_others_by() {
     let (stage, _controller) = Stage::with_controller("aside").await.unwrap();
     stage.sync("first", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("first", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("first", &[]).await.unwrap();
     stage.sync("second", json!({})).await.unwrap();
     stage.until("second", "it waits", waits).await.unwrap();
     stage.patch("second", json!({"spec": {"suspend": true}})).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_run_that_waits_can_be_suspended_and_lets_others_by() {
     stage.until_is("third", "Ready").await.unwrap();
 
     stage.patch("second", json!({"spec": {"suspend": false}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("second", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("second", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("second-1")).await.unwrap();
     stage.until_is("second", "Ready").await.unwrap();
 }

@@ -40,7 +40,7 @@ async fn a_restricted_namespace_gets_no_root_and_a_baseline_one_only_by_its_own_
     pair.mark(json!({"labels": {STANDARD: "restricted"}})).await;
     pair.grant("lent", json!({})).await;
     pair.read_from_there(json!({})).await;
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     assert_eq!((user(&source), user(&sink)), (Some(65_532), Some(65_532)));
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
@@ -52,7 +52,7 @@ async fn a_restricted_namespace_gets_no_root_and_a_baseline_one_only_by_its_own_
 
     pair.mark(json!({"labels": {STANDARD: "baseline"}})).await;
     let known = [&source, &sink];
-    let (source, sink) = pair.start(&known).await;
+    let [source, sink] = pair.start(&known).await;
     assert_eq!(
         (user(&source), user(&sink)),
         (Some(0), Some(65_532)),
@@ -80,7 +80,7 @@ async fn owners_that_have_to_be_kept_take_root_in_both_namespaces_and_the_lackin
 
     pair.mark(json!({"annotations": {ROOT: "true"}})).await;
     pair.here.patch("web", json!({"spec": {"trigger": "true"}})).await.unwrap();
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
     assert_eq!((user(&source), user(&sink)), (Some(0), Some(0)));
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
@@ -104,7 +104,7 @@ async fn a_quota_that_is_used_up_in_the_other_namespace_is_named_and_the_run_goe
         pair.tells("Reconciling", condition, &["exceeded quota: full", words]).await;
 
         pair.there.kubectl.run(&["delete", "resourcequota", "full"]).unwrap();
-        let (source, sink) = pair.start(&[]).await;
+        let [source, sink] = pair.start(&[]).await;
         pair.succeed(&source, &sink).await;
         pair.here.until_done("web").await.unwrap();
     }
@@ -126,14 +126,14 @@ async fn a_run_counts_for_the_limit_of_the_namespace_that_it_reads_from() {
     let pair = Pair::new("limit").await;
     let _controller = pair.controller_with(&["--max-runs-per-namespace=1"]).await;
     pair.there.sync("theirs", json!({})).await.unwrap();
-    let (their_source, their_sink) = pair.there.kubelet.start_both("theirs", &[]).await.unwrap();
+    let [their_source, their_sink] = pair.there.kubelet.start_both("theirs", &[]).await.unwrap();
     // Another claim, so that only the limit is in the way, and not the other run's use of the claim.
     pair.there.claim("other", "Bound").await.unwrap();
     pair.grant("lent", json!({"claims": [{"name": "other"}]})).await;
     pair.read_from_there(json!({"source": {"persistentVolumeClaim": {"claimName": "other"}}})).await;
     pair.tells("Reconciling", "Queued", &["may have 1 under way at a time"]).await;
     pair.there.kubelet.succeed(&their_source, &their_sink, &good_report(&try_of(&their_sink))).await.unwrap();
-    let (source, sink) = pair.start(&[]).await;
+    let [source, sink] = pair.start(&[]).await;
 
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();

@@ -9,7 +9,7 @@ use crate::prelude::*;
 async fn a_run_goes_from_its_record_to_its_report() {
     let (stage, _controller) = Stage::with_controller("run").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let running =
         stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
     assert!(syncjob::has_reason(&running, "Reconciling", "Running") && syncjob::is(&running, "Reconciling"));
@@ -61,11 +61,11 @@ async fn a_syncrun_that_a_person_makes_is_a_run_now_and_one_that_is_deleted_ends
     let (stage, _controller) = Stage::with_controller("run-now").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
     syncjob::create(&stage.runs, syncjob::run_now("before-upgrade", "web")).await.unwrap();
-    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
     let run = stage.runs.get("before-upgrade").await.unwrap();
     assert_eq!((&run.data["spec"]["cause"], &run.data["spec"]["number"]), (&json!("Manual"), &json!(2)));
     let changed = Patch::Merge(json!({"spec": {"number": 3}}));
@@ -78,7 +78,7 @@ async fn a_syncrun_that_a_person_makes_is_a_run_now_and_one_that_is_deleted_ends
         let over = stage.until_is("web", "Stalled").await?;
         assert_eq!(syncjob::text(&over, "/lastRun/result"), "Canceled");
         assert!(syncjob::has_reason(&over, "Stalled", "RunDeleted"), "{over:#?}");
-        for pod in [&second.0, &second.1] {
+        for pod in &second {
             stage
                 .kubectl
                 .run_async(&["wait", "--for=delete", "pod", &pod.name_any(), "--timeout=60s"])
@@ -116,9 +116,7 @@ async fn the_history_keeps_its_runs_and_the_pods_of_the_last_failed_one() {
     let limits = json!({"historyLimit": {"succeeded": 1, "failed": 1}, "limits": {"retries": 0}});
     stage.sync("web", limits).await.unwrap();
     let failed = stage.kubelet.start_both("web", &[]).await.unwrap();
-    end_both(&stage, (&failed.0, &failed.1), 1, &bad_report("web-1", "NoSpace", "no space left"))
-        .await
-        .unwrap();
+    end_both(&stage, failed.each_ref(), 1, &bad_report("web-1", "NoSpace", "no space left")).await.unwrap();
     stage.until_is("web", "Stalled").await.unwrap();
     let over = stage.run("web-1", "it is done", |run| syncjob::text(run, "/stage") == "Done").await.unwrap();
     assert!(syncjob::is(&over, "Stalled"), "{over:#?}");
@@ -146,7 +144,7 @@ async fn the_history_keeps_its_runs_and_the_pods_of_the_last_failed_one() {
         .collect();
     assert_eq!(kept, ["web-1", "web-3"]);
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1", "web-1", "web-3", "web-3"]);
-    assert_eq!(stage.kubelet.pod(&failed.0.name_any()).await.unwrap().uid(), failed.0.uid());
+    assert_eq!(stage.kubelet.pod(&failed[0].name_any()).await.unwrap().uid(), failed[0].uid());
 }
 
 #[tokio::test]
@@ -155,7 +153,7 @@ async fn the_pods_of_the_last_run_stay_for_their_logs_until_the_next_one_has_its
     let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
     stage.sync("web", json!({"trigger": "one"})).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first.0, &first.1, &good_report("web-1")).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
     stage.until_done("web").await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
 
@@ -167,17 +165,17 @@ async fn the_pods_of_the_last_run_stay_for_their_logs_until_the_next_one_has_its
     stage.until("web", "it waits for the other", waits).await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
 
-    stage.kubelet.succeed(&rival.0, &rival.1, &good_report("rival-1")).await.unwrap();
+    stage.kubelet.succeed(&rival[0], &rival[1], &good_report("rival-1")).await.unwrap();
     let second = stage.kubelet.start_both("web", &[]).await.unwrap();
-    for pod in [&first.0, &first.1] {
+    for pod in &first {
         e2e::wait::until_gone(&pods, &pod.name_any(), e2e::scripted::PATIENCE).await.unwrap();
     }
-    stage.kubelet.succeed(&second.0, &second.1, &good_report("web-2")).await.unwrap();
+    stage.kubelet.succeed(&second[0], &second[1], &good_report("web-2")).await.unwrap();
     stage.until("web", "it is done again", is_done("web-2")).await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-2"; 2]);
 
     stage.runs.delete("web-2", &Default::default()).await.unwrap();
-    for pod in [&second.0, &second.1] {
+    for pod in &second {
         e2e::wait::until_gone(&pods, &pod.name_any(), e2e::scripted::PATIENCE).await.unwrap();
     }
 }
@@ -188,7 +186,7 @@ async fn a_contact_is_written_once_in_each_try_and_late_ones_have_no_effect() {
     stage.sync("web", json!({"limits": {"retries": 1}})).await.unwrap();
     let contact =
         |key: &str| json!({"fingerprint": Fingerprint::of(key.as_bytes()), "address": "10.1.2.3:8900"});
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let kubelet = &stage.kubelet;
     let offer = async |pod, key| kubelet.publish(pod, "/contacts/sink", &contact(key)).await;
     offer(&sink, "first").await.unwrap();
@@ -198,8 +196,8 @@ async fn a_contact_is_written_once_in_each_try_and_late_ones_have_no_effect() {
     let short = json!({"fingerprint": "00"});
     stage.kubelet.publish(&source, "/contacts/source", &short).await.unwrap_err();
 
-    end_both(&stage, (&source, &sink), 5, &bad_report("web-1", "PeerLost", "gone")).await.unwrap();
-    let (_, again) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    end_both(&stage, [&source, &sink], 5, &bad_report("web-1", "PeerLost", "gone")).await.unwrap();
+    let [_, again] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     let run = stage.runs.get("web-1").await.unwrap();
     assert_eq!(syncjob::status(&run, "/contacts"), &json!({}), "contacts of pods that are gone");
     offer(&sink, "late").await.unwrap_err();
@@ -242,17 +240,17 @@ async fn nothing_runs_while_suspended_and_a_trigger_asks_for_one_run() {
 async fn a_failed_run_is_tried_again_under_its_name_and_given_up_in_the_end() {
     let (stage, _controller) = Stage::with_controller("retry").await.unwrap();
     stage.sync("web", json!({"limits": {"retries": 1}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let lost = bad_report("web-1", "PeerLost", "the peer went away");
-    end_both(&stage, (&source, &sink), 5, &lost).await.unwrap();
+    end_both(&stage, [&source, &sink], 5, &lost).await.unwrap();
     let waiting = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
     let waiting = stage.until("web", "the run waits for its second try", waiting).await.unwrap();
     assert_eq!(syncjob::status(&waiting, "/activeRun/retries"), 1);
     assert!(syncjob::message(&waiting, "Reconciling").contains("the peer went away"));
 
-    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     let lost = bad_report("web-1.retry1", "PeerLost", "the peer went away again");
-    end_both(&stage, (&source, &sink), 5, &lost).await.unwrap();
+    end_both(&stage, [&source, &sink], 5, &lost).await.unwrap();
     let over = stage.until_is("web", "Stalled").await.unwrap();
     assert!(!syncjob::is(&over, "Ready") && !syncjob::is(&over, "Reconciling"));
     assert_eq!(syncjob::text(&over, "/lastRun/id"), "web-1");
@@ -278,7 +276,7 @@ async fn what_another_try_cannot_help_is_not_tried_again() {
         stage.sync(&name, json!({})).await.unwrap();
         let pods = stage.kubelet.start_both(&name, &[]).await.unwrap();
         let report = bad_report(&run, reason, "no way");
-        end_both(&stage, (&pods.0, &pods.1), exit, &report).await.unwrap();
+        end_both(&stage, pods.each_ref(), exit, &report).await.unwrap();
         let over = stage.until_is(&name, "Stalled").await.unwrap();
         assert!(syncjob::has_reason(&over, "Stalled", reason), "{over:#?}");
         assert_eq!(syncjob::status(&over, "/lastRun/retries"), 0);
@@ -291,19 +289,19 @@ async fn the_destination_of_the_last_success_is_expected_until_a_person_accepts_
     let (stage, _controller) = Stage::with_controller("destination").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    assert_eq!([&first.0, &first.1].map(expected_volume), [None, None]);
+    assert_eq!(first.each_ref().map(expected_volume), [None, None]);
     let volume = VolumeId::new([7; 16]);
     let report = Report { volume: Some(volume), ..good_report("web-1") };
-    stage.kubelet.succeed(&first.0, &first.1, &report).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &report).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&done, "/destination/volume"), volume.to_string());
     assert_eq!(syncjob::text(&done, "/destination/claimName"), "to");
 
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
-    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
-    assert_eq!([&second.0, &second.1].map(expected_volume), [Some(volume), Some(volume)]);
+    let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
+    assert_eq!(second.each_ref().map(expected_volume), [Some(volume), Some(volume)]);
     let refused = bad_report("web-2", "OtherDestination", "the destination is not the expected one");
-    end_both(&stage, (&second.0, &second.1), 4, &refused).await.unwrap();
+    end_both(&stage, second.each_ref(), 4, &refused).await.unwrap();
     let refused = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&refused, "Stalled", "OtherDestination"), "{refused:#?}");
     assert!(syncjob::message(&refused, "Stalled").contains("volferry.dev/accept-volume"), "{refused:#?}");
@@ -313,9 +311,9 @@ async fn the_destination_of_the_last_success_is_expected_until_a_person_accepts_
     let other = VolumeId::new([8; 16]);
     let accepted = json!({"volferry.dev/accept-volume": other.to_string()});
     stage.patch("web", json!({"metadata": {"annotations": accepted}})).await.unwrap();
-    let known = [&first.0, &first.1, &second.0, &second.1];
+    let known: Vec<&Pod> = first.iter().chain(&second).collect();
     let third = stage.kubelet.start_both("web", &known).await.unwrap();
-    assert_eq!([&third.0, &third.1].map(expected_volume), [Some(other), Some(other)]);
+    assert_eq!(third.each_ref().map(expected_volume), [Some(other), Some(other)]);
 }
 
 #[tokio::test]
@@ -334,7 +332,7 @@ async fn a_run_with_failed_files_is_partial_and_names_them() {
         failures: vec![failure],
         ..good
     };
-    end_both(&stage, (&pods.0, &pods.1), 3, &report).await.unwrap();
+    end_both(&stage, pods.each_ref(), 3, &report).await.unwrap();
     let over = stage.until("web", "the run is over", is_done("web-1")).await.unwrap();
     assert!(!syncjob::is(&over, "Ready"));
     assert_eq!(syncjob::text(&over, "/phase"), "PartiallyFailed");
@@ -346,7 +344,7 @@ async fn a_run_with_failed_files_is_partial_and_names_them() {
 async fn a_report_that_only_the_termination_message_holds_is_not_lost() {
     let (stage, _controller) = Stage::with_controller("message").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let report = good_report("web-1");
     let message = serde_json::to_string(&report).unwrap();
     stage.kubelet.end(&source, 0, &message).await.unwrap();
@@ -359,7 +357,7 @@ async fn a_report_that_only_the_termination_message_holds_is_not_lost() {
 async fn a_run_that_takes_too_long_is_stopped() {
     let (stage, _controller) = Stage::with_controller("timeout").await.unwrap();
     stage.sync("web", json!({"limits": {"timeout": "2s"}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let over = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&over, "Stalled", "TimedOut"), "{over:#?}");
     assert!(syncjob::message(&over, "Stalled").contains("spec.limits.timeout"));
@@ -391,7 +389,7 @@ async fn a_controller_that_finds_nothing_to_do_writes_nothing() {
 
 async fn end_both(
     stage: &Stage,
-    (source, sink): (&Pod, &Pod),
+    [source, sink]: [&Pod; 2],
     exit: i32,
     report: &Report,
 ) -> anyhow::Result<()> {
@@ -415,7 +413,7 @@ pub(crate) fn is_done(run: &str) -> impl Fn(&kube::api::DynamicObject) -> bool {
 async fn with_replace_a_new_trigger_stops_the_run_in_progress() {
     let (stage, _controller) = Stage::with_controller("replace").await.unwrap();
     stage.sync("web", json!({"trigger": "one", "concurrencyPolicy": "Replace"})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
     for side in [Side::Source, Side::Sink] {
@@ -423,7 +421,7 @@ async fn with_replace_a_new_trigger_stops_the_run_in_progress() {
     }
     stage.kubelet.finish_deletions().await.unwrap();
     let known = [&source, &sink];
-    let (source, sink) = stage.kubelet.start_both("web", &known).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &known).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&done, "/lastRun/id"), "web-2");

@@ -66,7 +66,7 @@ async fn a_cron_job_waits_and_after_a_refusal_waits_for_its_next_time() {
     assert_eq!(stage.children("web").unwrap(), [""; 0]);
 
     stage.patch("web", json!({"spec": {"trigger": "now"}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let refused = serde_json::to_string(&bad_report("web-1", "DeleteLimitExceeded", "no way")).unwrap();
     stage.kubelet.end(&source, 4, &refused).await.unwrap();
     stage.kubelet.end(&sink, 4, &refused).await.unwrap();

@@ -81,7 +81,7 @@ impl Sets {
 
     /// Has the next run of any SyncJob succeed, and returns the pods.
     pub(super) async fn run_any(&self, known: &[Pod]) -> (String, [Pod; 2]) {
-        let (source, sink) = self.stage.kubelet.start_any(known).await.unwrap();
+        let [source, sink] = self.stage.kubelet.start_any(known).await.unwrap();
         self.stage.kubelet.succeed(&source, &sink, &good_report(&try_of(&sink))).await.unwrap();
         (sink.labels()["volferry.dev/syncjob"].clone(), [source, sink])
     }
@@ -264,7 +264,7 @@ async fn no_more_runs_of_a_set_are_under_way_than_it_allows_and_the_worst_is_nam
     };
     let mut known = Vec::new();
     for left in [2, 1, 0] {
-        let (source, sink) = sets.stage.kubelet.start_any(&known).await.unwrap();
+        let [source, sink] = sets.stage.kubelet.start_any(&known).await.unwrap();
         if left > 0 {
             wait::until_any(&sets.stage.jobs, "", "a job is queued", PATIENCE, is_queued).await.unwrap();
         }

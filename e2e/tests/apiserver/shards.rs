@@ -17,7 +17,7 @@ async fn shards_run_side_by_side_and_their_reports_add_up() {
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
     check_each_pod_learns_its_number(&shards).unwrap();
 
-    for (shard, (_, sink)) in (1..).zip(&shards[1..]) {
+    for (shard, [_, sink]) in (1..).zip(&shards[1..]) {
         let progress = Progress { phase: Phase::Transfer, files: shard, ..Progress::default() };
         let mut part = serde_json::to_value(progress).unwrap();
         part["run"] = json!("web-1");
@@ -29,7 +29,7 @@ async fn shards_run_side_by_side_and_their_reports_add_up() {
     assert_eq!(files, [Some(1), Some(2)]);
 
     let report = good_report("web-1");
-    for (source, sink) in &shards {
+    for [source, sink] in &shards {
         stage.kubelet.succeed(source, sink, &report).await.unwrap();
     }
     let done = stage.until_is("web", "Ready").await.unwrap();
@@ -41,8 +41,8 @@ async fn shards_run_side_by_side_and_their_reports_add_up() {
 }
 
 /// Checks the shard numbers that Kubernetes gives the pods, and the count that the operator sets.
-fn check_each_pod_learns_its_number(shards: &[(Pod, Pod)]) -> Result<()> {
-    for pod in shards.iter().flat_map(|(source, sink)| [source, sink]) {
+fn check_each_pod_learns_its_number(shards: &[[Pod; 2]]) -> Result<()> {
+    for pod in shards.iter().flatten() {
         let count = format!("--shards={}", shards.len());
         ensure!(container(pod)?.args.iter().flatten().any(|arg| *arg == count), "{pod:#?}");
         let env = container(pod)?.env.iter().flatten();
@@ -71,7 +71,7 @@ async fn a_shard_with_failed_files_leaves_the_others_to_their_work() {
     };
     end_both(&stage, &shards[2], 3, &partial).await.unwrap();
     await_failed_index(&stage, "2").await.unwrap();
-    for (source, sink) in &shards[..2] {
+    for [source, sink] in &shards[..2] {
         for pod in [source, sink] {
             let now = stage.kubelet.pod(&pod.name_any()).await.unwrap();
             assert_eq!(now.metadata.deletion_timestamp, None, "a shard that is at work is stopped");
@@ -103,9 +103,9 @@ async fn a_failed_shard_fails_the_run_and_all_shards_are_tried_again() {
     let message = syncjob::message(&waiting, "Reconciling");
     assert!(message.contains("Shard 1 of 3: no space left"), "{message}");
 
-    let known: Vec<&Pod> = shards.iter().flat_map(|(source, sink)| [source, sink]).collect();
+    let known: Vec<&Pod> = shards.iter().flatten().collect();
     let again = stage.kubelet.start_shards("web", COUNT, &known).await.unwrap();
-    for (source, sink) in &again {
+    for [source, sink] in &again {
         stage.kubelet.succeed(source, sink, &good_report("web-1.retry1")).await.unwrap();
     }
     let done = stage.until_is("web", "Ready").await.unwrap();
@@ -158,7 +158,7 @@ async fn the_largest_run_fits_into_an_object_of_200_kib_with_what_the_api_server
     assert!(size < 200 << 10, "{size} bytes");
 }
 
-async fn end_both(stage: &Stage, (source, sink): &(Pod, Pod), exit: i32, report: &Report) -> Result<()> {
+async fn end_both(stage: &Stage, [source, sink]: &[Pod; 2], exit: i32, report: &Report) -> Result<()> {
     let message = serde_json::to_string(report)?;
     stage.kubelet.end(source, exit, &message).await?;
     stage.kubelet.end(sink, exit, &message).await

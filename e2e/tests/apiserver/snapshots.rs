@@ -21,12 +21,12 @@ async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
     let spec = json!({"snapshots": {"retain": {"last": 1, "maxBytes": "1Gi"}}, "limits": {"retries": 0}});
     stage.sync("web", spec).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    let asked = args(&first.1);
+    let asked = args(&first[1]);
     let job = format!("--snapshot-job={}/web", stage.namespace);
     for arg in ["--snapshot", &job, "--snapshot-keep-last=1", "--snapshot-max-bytes=1073741824"] {
         assert!(asked.iter().any(|it| it == arg), "{asked:?}");
     }
-    assert!(!args(&first.0).iter().any(|arg| arg.starts_with("--snapshot")), "{:?}", args(&first.0));
+    assert!(!args(&first[0]).iter().any(|arg| arg.starts_with("--snapshot")), "{:?}", args(&first[0]));
     let id = "00000000000000aa";
     let snapshot = SnapshotReport {
         made: Some(entry(id)),
@@ -38,7 +38,7 @@ async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
         ..SnapshotReport::default()
     };
     let report = Report { snapshot: Some(snapshot.clone()), ..good_report("web-1") };
-    stage.kubelet.succeed(&first.0, &first.1, &report).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &report).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::part::<SnapshotReport>(&done, "/lastRun/snapshot").unwrap(), snapshot);
     let listed = json!({"count": 1, "latest": id, "bytes": 7,
@@ -59,10 +59,10 @@ async fn the_sink_is_asked_for_snapshots_and_the_status_lists_them() {
         ..good_report("web-2")
     };
     stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
-    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
     let words = serde_json::to_string(&report).unwrap();
-    stage.kubelet.end(&second.0, 3, &words).await.unwrap();
-    stage.kubelet.end(&second.1, 3, &words).await.unwrap();
+    stage.kubelet.end(&second[0], 3, &words).await.unwrap();
+    stage.kubelet.end(&second[1], 3, &words).await.unwrap();
     let over = stage.until_is("web", "SnapshotFailed").await.unwrap();
     assert!(syncjob::has_reason(&over, "Stalled", "SnapshotFailed"), "{over:#?}");
     assert!(syncjob::message(&over, "SnapshotFailed").contains("no space left"), "{over:#?}");
@@ -77,14 +77,14 @@ async fn snapshots_of_the_source_travel_with_a_run_and_the_status_counts_them() 
     let spec = json!({"source": source, "snapshots": {"retain": {"daily": 7}}});
     stage.sync("web", spec).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    assert!(args(&first.0).iter().any(|arg| arg == "--history=kept"), "{:?}", args(&first.0));
-    let sink = args(&first.1);
+    assert!(args(&first[0]).iter().any(|arg| arg == "--history=kept"), "{:?}", args(&first[0]));
+    let sink = args(&first[1]);
     for arg in ["--history=kept", "--snapshot-keep-daily=7"] {
         assert!(sink.iter().any(|it| it == arg), "{arg}: {sink:?}");
     }
     let history = HistoryReport { copied: 3, present: 4, dropped: 1, bytes: 9, ..HistoryReport::default() };
     let report = Report { history: Some(history.clone()), ..good_report("web-1") };
-    stage.kubelet.succeed(&first.0, &first.1, &report).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &report).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::part::<HistoryReport>(&done, "/lastRun/history").unwrap(), history);
 
@@ -93,10 +93,10 @@ async fn snapshots_of_the_source_travel_with_a_run_and_the_status_counts_them() 
     history.tell_failed("00000000000000aa", "it has a damaged large");
     broken.tell_history(history);
     stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
-    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
+    let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
     let words = serde_json::to_string(&broken).unwrap();
-    stage.kubelet.end(&second.0, 3, &words).await.unwrap();
-    stage.kubelet.end(&second.1, 3, &words).await.unwrap();
+    stage.kubelet.end(&second[0], 3, &words).await.unwrap();
+    stage.kubelet.end(&second[1], 3, &words).await.unwrap();
     let is_over = |job: &DynamicObject| syncjob::text(job, "/lastRun/reason") == "HistoryNotWhole";
     let over = stage.until("web", "its snapshots are not all copied", is_over).await.unwrap();
     assert_eq!(*syncjob::status(&over, "/lastRun/retries"), json!(0), "no try follows: {over:#?}");
@@ -146,13 +146,13 @@ async fn damage_that_a_check_finds_is_shown_until_a_check_finds_none() {
     let spec = json!({"snapshots": {"verify": {"parts": 3, "bandwidthLimit": "1Mi"}}});
     stage.sync("web", spec).await.unwrap();
     let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    let asked = args(&first.1);
+    let asked = args(&first[1]);
     for arg in ["--snapshot-verify=3", "--snapshot-verify-bandwidth-limit=1048576"] {
         assert!(asked.iter().any(|it| it == arg), "{asked:?}");
     }
     let words = serde_json::to_string(&checked("web-1", 2)).unwrap();
-    stage.kubelet.end(&first.0, 3, &words).await.unwrap();
-    stage.kubelet.end(&first.1, 3, &words).await.unwrap();
+    stage.kubelet.end(&first[0], 3, &words).await.unwrap();
+    stage.kubelet.end(&first[1], 3, &words).await.unwrap();
     let over = stage.until_is("web", "Corrupt").await.unwrap();
     let message = syncjob::message(&over, "Corrupt");
     assert!(message.contains("2 objects") && message.contains("large in 00000000000000aa"), "{message}");
@@ -163,8 +163,8 @@ async fn damage_that_a_check_finds_is_shown_until_a_check_finds_none() {
     assert_eq!(syncjob::text(&over, "/lastRun/snapshot/verify/part"), "2/3");
 
     stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
-    let second = stage.kubelet.start_both("web", &[&first.0, &first.1]).await.unwrap();
-    stage.kubelet.succeed(&second.0, &second.1, &checked("web-2", 0)).await.unwrap();
+    let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
+    stage.kubelet.succeed(&second[0], &second[1], &checked("web-2", 0)).await.unwrap();
     let healed = stage.until_is("web", "Ready").await.unwrap();
     assert!(syncjob::condition(&healed, "Corrupt").is_none(), "{healed:#?}");
     assert_eq!(*syncjob::status(&healed, "/snapshots/damaged"), json!(0));
@@ -176,7 +176,7 @@ async fn a_snapshot_of_another_claim_is_sent_by_a_pod_of_its_own() {
     let (stage, _controller) = Stage::with_controller("restore-far").await.unwrap();
     let source = json!({"snapshot": "as-of:2026-11-22T18:00:00Z"});
     stage.sync("web", json!({"source": source, "files": {"delete": true}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let asked = args(&source);
     for arg in ["send", "--source-snapshot=as-of:2026-11-22T18:00:00Z", "--delete"] {
         assert!(asked.iter().any(|it| it == arg), "{arg}: {asked:?}");
@@ -272,7 +272,7 @@ fn assert_restores(pod: &Pod) {
 async fn a_restore_stops_the_run_in_progress_and_fails_at_once_without_its_snapshot() {
     let (stage, _controller) = Stage::with_controller("restore-first").await.unwrap();
     stage.sync("web", json!({"snapshots": {}})).await.unwrap();
-    let (_, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [_, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let mut back = syncjob::run_now("back", "web");
     back["spec"]["restore"] = json!({"snapshot": "gold"});
     syncjob::create(&stage.runs, back).await.unwrap();

@@ -22,7 +22,7 @@ async fn a_job_that_no_operator_has_seen_is_not_current() {
 async fn the_columns_say_how_a_job_stands() {
     let (stage, _controller) = Stage::with_controller("columns").await.unwrap();
     stage.sync("web", json!({"schedule": {"interval": "24h"}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     let done = stage.until_is("web", "Synced").await.unwrap();
     let (next, took) = (syncjob::text(&done, "/nextRunTime"), syncjob::text(&done, "/summary/duration"));
@@ -97,7 +97,7 @@ async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual
     let mut known: Vec<k8s_openapi::api::core::v1::Pod> = Vec::new();
     let took = [4_000, 4_000, 4_000, 9_000, 9_000, 9_000, 4_000];
     for (run, transfer) in (1..).zip(took) {
-        let (source, sink) = stage.kubelet.start_any(&known).await.unwrap();
+        let [source, sink] = stage.kubelet.start_any(&known).await.unwrap();
         let mut report = good_report(&format!("web-{run}"));
         report.work = Work { files_scanned: 5_000, files_updated: 10, ..Work::default() };
         report.timings = Timings { scan: 1_000, transfer, total: transfer + 1_000, ..Timings::default() };
@@ -128,7 +128,7 @@ async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual
 async fn a_run_that_left_files_out_is_incomplete_and_not_ready() {
     let (stage, _controller) = Stage::with_controller("incomplete").await.unwrap();
     stage.sync("web", json!({"limits": {"retries": 0}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let error = "Permission denied (os error 13)".into();
     let failure = Failure { path: "secret/key".into(), operation: "read".into(), error };
     let mut report = Report {

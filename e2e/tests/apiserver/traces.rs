@@ -83,7 +83,7 @@ async fn a_run_is_one_trace_of_the_operator_and_both_ends() {
     let endpoint = collector.endpoint.clone();
     let _controller = stage.controller_with_env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]).await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let timings = Timings { scan: 20, transfer: 30, ..Timings::default() };
     let report = Report { timings, start_time: Timestamp::now().to_string(), ..good_report("web-1") };
     [&source, &sink].into_iter().for_each(|pod| run_agent(pod, &report));

@@ -19,7 +19,7 @@ async fn a_sink_has_the_group_of_the_workload_also_when_that_has_no_pods_any_mor
 
     let own = json!({"securityContext": {"fsGroupFrom": "Workload"}});
     stage.sync("web", json!({"pods": own, "trigger": "one"})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     assert_eq!(group(&sink), (Some(2000), "OnRootMismatch".into()));
     assert_eq!(group(&source).0, Some(65_532), "no workload uses its claim");
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
@@ -28,7 +28,7 @@ async fn a_sink_has_the_group_of_the_workload_also_when_that_has_no_pods_any_mor
 
     pods.delete("app", &DeleteParams::default().grace_period(0)).await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
-    let (source, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     assert_eq!(group(&sink).0, Some(2000), "as it was seen last");
     stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
 
@@ -38,7 +38,7 @@ async fn a_sink_has_the_group_of_the_workload_also_when_that_has_no_pods_any_mor
         .await
         .unwrap();
     stage.patch("web", none).await.unwrap();
-    let (_, sink) = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
+    let [_, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     assert_eq!(group(&sink).0, Some(65_532));
     let forgotten = |job: &DynamicObject| syncjob::status(job, "/fsGroups").is_null();
     stage.until("web", "the group is forgotten", forgotten).await.unwrap();

@@ -91,7 +91,7 @@ struct NotNeeded {
 pub(super) fn draft(args: &[String]) -> Result<Draft, MigrateError> {
     let said = |error: clap::Error| MigrateError::PvMigrate(first_line(&error.to_string()));
     let flags = PvMigrate::try_parse_from(args).map_err(said)?;
-    let (source, dest) = flags.claims()?;
+    let [source, dest] = flags.claims()?;
     let mut draft = Draft {
         origin: format!("pv-migrate {}", args.join(" ")),
         name: format!("{source}-to-{dest}"),
@@ -117,11 +117,12 @@ fn first_line(text: &str) -> String {
 }
 
 impl PvMigrate {
-    fn claims(&self) -> Result<(String, String), MigrateError> {
+    /// Returns the names of both claims, the source first.
+    fn claims(&self) -> Result<[String; 2], MigrateError> {
         let positional: Vec<_> = self.positional.iter().map(String::as_str).collect();
         match (positional.as_slice(), &self.source, &self.dest) {
-            (["migrate" | "m", source, dest], None, None) => Ok(((*source).into(), (*dest).into())),
-            ([], Some(source), Some(dest)) => Ok((source.clone(), dest.clone())),
+            (["migrate" | "m", source, dest], None, None) => Ok([(*source).into(), (*dest).into()]),
+            ([], Some(source), Some(dest)) => Ok([source.clone(), dest.clone()]),
             _ => Err(MigrateError::PvMigrate("it has to name two claims, by --source and --dest".into())),
         }
     }

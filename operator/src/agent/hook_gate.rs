@@ -24,11 +24,12 @@ pub(super) async fn wait(
     policy: OnHookFailure,
     publisher: &Publisher,
     stops: &mut Stops,
-    command: (PathBuf, &[OsString]),
+    program: PathBuf,
+    rest: &[OsString],
 ) -> Result<Option<Ended>, AgentError> {
     // Shards of one run share their volumes, so the first looks for all.
     if args.index == 0
-        && let Some(busy) = check(args, command).await?
+        && let Some(busy) = check(args, program, rest).await?
     {
         return Ok(Some(busy));
     }
@@ -39,10 +40,7 @@ pub(super) async fn wait(
 }
 
 /// Runs the check, and returns how it ended unless the volumes are free.
-async fn check(
-    args: &AgentArgs,
-    (program, rest): (PathBuf, &[OsString]),
-) -> Result<Option<Ended>, AgentError> {
+async fn check(args: &AgentArgs, program: PathBuf, rest: &[OsString]) -> Result<Option<Ended>, AgentError> {
     let rest = rest.iter().cloned().chain([CHECK.into()]);
     let mut syncer = Syncer::start(program, rest)?;
     let mut report = None;

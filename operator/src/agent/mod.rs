@@ -89,7 +89,7 @@ async fn supervise(args: &AgentArgs, publisher: &Publisher) -> Result<Ended, Age
     let rest: Vec<OsString> = rest.iter().cloned().chain(listed.arg).chain(args.own_args()?).collect();
     if let Some(policy) = args.await_hook
         && let Some(ended) =
-            hook_gate::wait(args, policy, publisher, &mut stops, (program.clone().into(), &rest)).await?
+            hook_gate::wait(args, policy, publisher, &mut stops, program.clone().into(), &rest).await?
     {
         return Ok(ended);
     }

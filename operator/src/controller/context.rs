@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt};
 
 use super::{
-    lookups::Sources,
+    lookups::{LatePods, Sources},
     recent::Recent,
     stores::{Known, KnownEndpoints},
 };
@@ -16,7 +16,7 @@ use crate::{
     grants::namespace_annotations::NamespaceUsers,
     hooks::hook_tasks::HookTasks,
     leases::held_namespaces::Namespaces,
-    pods::{Settings, accounts::Accounts, placement::Placements, pod_warnings::Warnings, stored_fields::Job},
+    pods::{Settings, accounts::Accounts, stored_fields::Job},
     queue::turns::Limits,
     run::write_record::{self, RecordError},
     telemetry::{events::Events, metrics::JobLabels, probes::Health, traces::Traces},
@@ -46,7 +46,7 @@ pub(crate) struct Context {
     /// The service accounts that this operator has created for pods.
     pub(crate) accounts: Accounts,
     /// The recent findings about pods that start late, by the UIDs of their jobs.
-    pub(crate) late: Recent<(Warnings, Placements)>,
+    pub(crate) late: Recent<LatePods>,
     /// The times until which the status of a queued run keeps its position, by the UIDs of the jobs.
     pub(crate) positions: Recent<Timestamp>,
     /// The recent lists of pods that use claims, by their namespaces.

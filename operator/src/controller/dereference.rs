@@ -12,7 +12,7 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt};
 
 use super::{
-    lookups::Sources,
+    lookups::{LatePods, Sources},
     read::{Guarded, Result, api, is_forbidden, reading},
     recent::Recent,
     stores::{Known, Watched},
@@ -25,8 +25,7 @@ use crate::{
         source_and_sink::Ends,
         source_identity,
     },
-    fault::Fault,
-    grants::{find_grant::Granted, namespace_annotations::NamespaceUsers},
+    grants::{find_grant::Granted, namespace_annotations::NamespaceUsers, read_namespace::Reading},
     names::{self, LABEL_TRY, TryNames},
     pods::{
         children::Children, kept_for_logs, neighbours, placement::Placements, pod_state,
@@ -44,7 +43,7 @@ use crate::{
     snapshots::storage_progress,
     volumes::{
         claim_growth,
-        claims::{self, Claim, Class},
+        claims::{self, Claim, Class, LostClaim},
         node_watches::Volumes,
     },
 };
@@ -102,13 +101,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the fault of a claim that may not be used, is missing, unusable or being deleted, and the claim's side;
-    /// the destination's comes first.
-    pub fn lost(&self) -> Option<(Side, Fault)> {
-        if let Some((side, fault)) = self.ends.refusal() {
-            return Some((side, fault.clone()));
-        }
-        self.claims.iter().rev().find_map(|claim| Some((claim.side, claims::loss(claim)?)))
+    /// Returns a claim that may not be used, is missing, unusable or being deleted; the destination's comes first.
+    pub fn lost(&self) -> Option<LostClaim> {
+        let lost = |claim: &Claim| Some(LostClaim { side: claim.side, fault: claims::loss(claim)? });
+        self.ends.refusal().or_else(|| self.claims.iter().rev().find_map(lost))
     }
 
     /// Judges the SyncRun of the run under way, and forgets it unless it is the run's.
@@ -156,7 +152,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
     let run_under_way = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let is_started = run_under_way.is_some_and(ActiveRun::is_started);
     let age = consent_age(job, is_launching, is_started);
-    let (users, are_users_fresh) =
+    let Reading { users, is_fresh } =
         permission::users(sources, &job.namespace().unwrap_or_default(), age).await?;
     let applicant = permission::Applying { job, wished: &wished, asked: asked.as_ref(), users: &users };
     let ends = permission::judge(sources, applicant, &mut claims, age).await?;
@@ -178,7 +174,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         granted: of_run.clone().unwrap_or_default(),
         facts: Facts { withdrawn: of_run.err(), round, nodes, asked, ended, ..Facts::default() },
         users,
-        are_users_fresh,
+        are_users_fresh: is_fresh,
         ends,
         is_started,
         is_source_a_copy,
@@ -215,7 +211,8 @@ async fn with_run(
     let names = try_names(job, run);
     let are_all_running = found.children.ran_since(&names, run.pod_count()).is_some();
     if !are_all_running && is_late(run, Timestamp::now()) {
-        (found.warnings, found.placements) = of_late_pods(sources, job, run, &found).await?;
+        let late = of_late_pods(sources, job, run, &found).await?;
+        (found.warnings, found.placements) = (late.warnings, late.placements);
     }
     if !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
@@ -237,15 +234,16 @@ async fn of_late_pods(
     job: &SyncJob,
     run: &ActiveRun,
     found: &Found,
-) -> Result<(Warnings, Placements)> {
+) -> Result<LatePods> {
     let uid = job.uid().unwrap_or_default();
     if let Some(known) = sources.late.get(&uid, LATE_AGE) {
         return Ok(known);
     }
     let warnings = warnings(sources.client, job, run, &found.children, &found.ends).await?;
     let placements = neighbours::placements(sources, &found.claims).await?;
-    sources.late.put(&uid, (warnings.clone(), placements.clone()));
-    Ok((warnings, placements))
+    let late = LatePods { warnings, placements };
+    sources.late.put(&uid, late.clone());
+    Ok(late)
 }
 
 /// Marks Jobs as deleted if this operator has deleted them and the watch has not reported it yet.

@@ -52,7 +52,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (watched, health) = (watched(request.uri()), self.health.clone());
         let answer = self.inner.call(request).map_ok(move |answer| match watched {
-            Some((kind, namespace)) => {
+            Some(Watch { kind, namespace }) => {
                 answer.map(|body| body.inspect_frame(move |_| health.heard(&kind, &namespace)).boxed_unsync())
             }
             None => answer.map(BodyExt::boxed_unsync),
@@ -61,12 +61,19 @@ where
     }
 }
 
-/// Returns the plural of the kind and the namespace, empty for all, that a request asks to watch.
-fn watched(uri: &Uri) -> Option<(String, String)> {
+/// The plural of a kind and the namespace, empty for all, that are watched.
+#[derive(Debug, PartialEq)]
+struct Watch {
+    kind: String,
+    namespace: String,
+}
+
+/// Returns the watch that a request asks for.
+fn watched(uri: &Uri) -> Option<Watch> {
     uri.query()?.split('&').find(|it| *it == "watch=true")?;
     let parts: Vec<&str> = uri.path().split('/').collect();
     let namespace = parts.windows(2).find(|it| it[0] == "namespaces").map_or("", |it| it[1]);
-    Some(((*parts.last()?).into(), namespace.into()))
+    Some(Watch { kind: (*parts.last()?).into(), namespace: namespace.into() })
 }
 
 #[cfg(test)]
@@ -105,8 +112,9 @@ mod tests {
     #[test]
     fn watches_of_all_namespaces_are_told_from_those_of_one() {
         let of = |uri: &str| watched(&uri.parse().unwrap());
-        assert_eq!(of("/api/v1/pods?&watch=true"), Some(("pods".into(), String::new())));
-        assert_eq!(of("/api/v1/namespaces/a/pods?watch=true"), Some(("pods".into(), "a".into())));
+        let pods = |namespace: &str| Some(Watch { kind: "pods".into(), namespace: namespace.into() });
+        assert_eq!(of("/api/v1/pods?&watch=true"), pods(""));
+        assert_eq!(of("/api/v1/namespaces/a/pods?watch=true"), pods("a"));
         assert_eq!(of("/api/v1/namespaces/watch=true?limit=1"), None);
     }
 }

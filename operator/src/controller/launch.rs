@@ -30,7 +30,7 @@ pub(crate) async fn launch(
     valid: &ValidatedSyncJob,
     step: &Step,
 ) -> Result<Option<Refusal>, Error> {
-    let Some((run, names)) = view.active() else { return Ok(None) };
+    let (Some(run), Some(names)) = (view.active(), &view.active_names) else { return Ok(None) };
     let Some(run_uid) = view.found.run.as_ref().and_then(ResourceExt::uid) else { return Ok(None) };
     let run_uid = &run_uid;
     let (settings, found) = (&context.settings, view.found);
@@ -39,7 +39,7 @@ pub(crate) async fn launch(
     let expect_volume = destination_identity::expected(view.status, valid, found.destination_uid());
     let fs_groups = found.fs_groups.unwrap_or_default();
     let reading = source_capture::reading(valid, run);
-    let changes = &find_changes::find(&context.client, job, (view, run), valid).await;
+    let changes = &find_changes::find(&context.client, job, view, run, valid).await;
     let of = Try {
         job: &reading,
         uid,
@@ -72,7 +72,8 @@ pub(crate) async fn launch(
 /// Creates the destination's claim. Returns the API server's objection if it rejects the claim.
 pub(crate) async fn create(
     context: &Context,
-    (job, valid): (&SyncJob, &ValidatedSyncJob),
+    job: &SyncJob,
+    valid: &ValidatedSyncJob,
     found: &Found,
 ) -> Result<Option<Refusal>, ApplyError> {
     let Some(claim) = claim_creation::due(valid, &found.claims) else { return Ok(None) };

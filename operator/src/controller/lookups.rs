@@ -13,6 +13,15 @@ use crate::{
     volumes::node_watches::Volumes,
 };
 
+/// What keeps a run's pods from starting, and where they have to run.
+#[derive(Debug, Clone)]
+pub struct LatePods {
+    /// The warnings about them.
+    pub warnings: Warnings,
+    /// Their places.
+    pub placements: Placements,
+}
+
 /// The sources that reconciliations read from.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
@@ -27,7 +36,7 @@ pub struct Sources<'a> {
     /// The recent annotations of namespaces about syncers that run as root.
     pub consents: &'a Recent<NamespaceUsers>,
     /// The recent findings about pods that start late, by the UIDs of their jobs.
-    pub late: &'a Recent<(Warnings, Placements)>,
+    pub late: &'a Recent<LatePods>,
     /// The recent lists of pods that use claims, by their namespaces.
     pub users: &'a Recent<Arc<Vec<Pod>>>,
     /// The UIDs of recently deleted Jobs.

@@ -176,7 +176,8 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     let launched = Box::pin(record_launch(context, job, &mut seen, &step, next_run)).await?;
     let job = launched.as_ref().unwrap_or(job);
     let view = seen.view(job, context);
-    let (step, is_known) = Box::pin(act(context, job, &view, &seen, step, launched.is_some())).await?;
+    let Acted { step, is_known } =
+        Box::pin(act(context, job, &view, &seen, step, launched.is_some())).await?;
     // 5. Write the status.
     let new = new_status(context, job, &view, &seen, &step, next_run);
     Box::pin(write_status(context, job, &new)).await?;
@@ -248,9 +249,15 @@ fn plan(job: &SyncJob, seen: &Seen, context: &Context) -> Planned {
     Planned { step: advised(step, &seen.valid, &seen.found), again, next_run }
 }
 
+/// A step that was carried out, or its successor.
+struct Acted {
+    step: Step,
+    /// Whether all created objects are known.
+    is_known: bool,
+}
+
 /// Carries out a step: records the stage, deletes the objects that are no longer needed, and creates those that the
-/// step requires. Returns the step, or its successor if the API server rejected an object or a hook has ended, and
-/// whether all created objects are known.
+/// step requires. Returns the step's successor if the API server rejected an object or a hook has ended.
 async fn act(
     context: &Context,
     job: &SyncJob,
@@ -258,7 +265,7 @@ async fn act(
     Seen { valid, now, .. }: &Seen,
     step: Step,
     is_newest: bool,
-) -> Result<(Step, bool), Error> {
+) -> Result<Acted, Error> {
     let doomed = view.doomed(&step);
     let of_storage = matches!(step, Step::Capture(StorageStep::Wait(_)) | Step::Image(StorageStep::Wait(_)));
     let makes = of_storage || matches!(step, Step::Launch | Step::Claim(_));
@@ -290,7 +297,7 @@ async fn act(
             refused => refused,
         },
         (Step::Claim(ClaimStep::Create), Ok(valid)) => {
-            launch::create(context, (job, valid), view.found).await?
+            launch::create(context, job, valid, view.found).await?
         }
         (Step::Claim(ClaimStep::Grow), Ok(valid)) => launch::grow(context, valid, view.found).await?,
         _ => None,
@@ -299,7 +306,7 @@ async fn act(
     let is_known = refused.is_none();
     let step =
         refused.map_or(step, |refusal| stages::plan::refused(&view.situation(valid, *now), refusal.step()));
-    Ok((run_hooks::carry_out(context, job, view, step).await?, is_known))
+    Ok(Acted { step: run_hooks::carry_out(context, job, view, step).await?, is_known })
 }
 
 /// Writes and announces the status after a launch before anything is launched, unless it is known that the run is.
@@ -312,7 +319,7 @@ async fn record_launch(
     next_run: Option<Timestamp>,
 ) -> Result<Option<SyncJob>, Error> {
     let view = seen.view(job, context);
-    if *step != Step::Launch || view.active().is_some_and(|(run, _)| run.launched) {
+    if *step != Step::Launch || view.active().is_some_and(|run| run.launched) {
         return Ok(None);
     }
     let new = new_status(context, job, &view, seen, step, next_run);
@@ -372,7 +379,7 @@ async fn clear_up(
         context.note_removed(&view.found.outgoing.jobs);
     }
     run_hooks::release(context, view, new).await?;
-    let is_settled = bookkeeping::settle_runs(context, view, (job, new), is_known, *now).await?;
+    let is_settled = bookkeeping::settle_runs(context, view, job, new, is_known, *now).await?;
     let is_settled = make_capture::remove(&context.client, job, new).await? && is_settled;
     if let (Step::Finish(_), Ok(valid)) = (step, valid) {
         make_image::prune(context, job, new, valid).await?;

@@ -15,7 +15,7 @@ use super::{
     recent::Recent,
     reconcile::{on_error, reconcile},
     stores::{Known, watched, watched_by},
-    watches::{Feeds, Watches, await_api, controllers},
+    watches::{Controllers, Feeds, Watches, await_api, controllers},
 };
 use crate::{
     api::CommonPodSettings,
@@ -164,12 +164,12 @@ pub async fn serve(mut args: ControllerArgs, log_format: LogFormat) -> Result<()
         () = await_api(&client, &args.watch_namespaces) => health.set_ready(),
         () = &mut stop => return Ok(()),
     }
-    let (context, feeds, endpoint_feeds) = tokio::select! {
-        made = context(&args, log_format, &client, &identity, health) => made,
+    let prepared = tokio::select! {
+        prepared = prepare(&args, log_format, &client, &identity, health) => prepared,
         () = &mut stop => return Ok(()),
     };
     if !args.leader_elect {
-        return work(context, (feeds, endpoint_feeds), stop).await;
+        return work(prepared, stop).await;
     }
     let namespace = args.lease_namespace(&client);
     let election = Election::new(client, &namespace, &args.lease_name, &identity);
@@ -181,7 +181,7 @@ pub async fn serve(mut args: ControllerArgs, log_format: LogFormat) -> Result<()
     let ended = tokio::select! {
         // A lost lease ends the process at once: another replica may be at work.
         lost = leadership.hold() => return Err(lost.into()),
-        ended = work(context, (feeds, endpoint_feeds), stop) => ended,
+        ended = work(prepared, stop) => ended,
     };
     leadership.release().await;
     ended
@@ -193,20 +193,28 @@ async fn connect(health: &Arc<Health>) -> Result<Client, kube::Error> {
     Ok(ClientBuilder::try_from(config)?.with_layer(&Hearing(health.clone())).build())
 }
 
-async fn context(
+/// What reconciliations share, and the feeds that keep its stores up to date.
+struct Prepared {
+    context: Arc<Context>,
+    feeds: Feeds,
+    endpoint_feeds: EndpointFeeds,
+}
+
+async fn prepare(
     args: &ControllerArgs,
     log_format: LogFormat,
     client: &Client,
     identity: &str,
     health: Arc<Health>,
-) -> (Arc<Context>, Feeds, EndpointFeeds) {
+) -> Prepared {
     let namespaces = &args.watch_namespaces;
     let (jobs, job_feed) = watched(namespaces);
     let (runs, run_feed) = watched_by(namespaces, owner_index::of_run);
     let ((batch, batch_feed), (pods, pod_feed)) = (watched(namespaces), watched(namespaces));
     let ((claims, claim_feed), (grants, grant_feed)) = (watched(namespaces), watched(namespaces));
     let (sets, set_feed) = watched(namespaces);
-    let (endpoints, endpoint_feeds, claims_changed) = endpoint_watches::watched_endpoints(namespaces);
+    let (claims_changed, changed_claims) = futures::channel::mpsc::unbounded();
+    let (endpoints, endpoint_feeds) = endpoint_watches::watched_endpoints(namespaces, changed_claims);
     let image = Image { name: args.image.clone(), pull_policy: args.image_pull_policy.clone() };
     let limits = args.limits();
     let (volumes, volume_feeds) = volumes(client, !namespaces.is_empty(), limits).await;
@@ -250,15 +258,12 @@ async fn context(
         hooks_ended,
         claims_changed,
     };
-    (Arc::new(context), feeds, endpoint_feeds)
+    Prepared { context: Arc::new(context), feeds, endpoint_feeds }
 }
 
 /// Reconciles SyncJobs until `stop`, and then waits for the reconciliations under way.
-async fn work(
-    context: Arc<Context>,
-    (mut feeds, endpoint_feeds): (Feeds, EndpointFeeds),
-    stop: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
+async fn work(prepared: Prepared, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    let Prepared { context, mut feeds, endpoint_feeds } = prepared;
     let (stopped, stopping) = tokio::sync::oneshot::channel::<()>();
     let stopping = stopping.map(drop).shared();
     let mut watches = Watches::default();
@@ -266,7 +271,7 @@ async fn work(
         drop(watches.follow(changes));
     }
     context.volumes.await_first().await;
-    let (jobs, sets) = controllers(&context, feeds, &mut watches, &stopping);
+    let Controllers { jobs, sets } = controllers(&context, feeds, &mut watches, &stopping);
     let endpoints = endpoint_watches::controller(&context, endpoint_feeds, &mut watches, stopping.clone());
     // Without their CRD, no list of sets or endpoints ever comes, and their controllers would not even stop.
     let mut setting = pin!(async {

@@ -51,7 +51,8 @@ pub(crate) struct View<'a> {
     is_accepted: bool,
     /// The run that a person has canceled.
     canceled: Option<&'a str>,
-    active_names: Option<TryNames>,
+    /// The names of the current try of the run under way.
+    pub(crate) active_names: Option<TryNames>,
 }
 
 impl<'a> View<'a> {
@@ -82,9 +83,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the run under way and the names of its current try.
-    pub(crate) fn active(&self) -> Option<(&'a ActiveRun, &TryNames)> {
-        Some((self.status.active_run.as_ref()?, self.active_names.as_ref()?))
+    /// Returns the run under way.
+    pub(crate) fn active(&self) -> Option<&'a ActiveRun> {
+        self.status.active_run.as_ref()
     }
 
     /// Returns the job's UID.
@@ -140,13 +141,12 @@ impl<'a> View<'a> {
 
     /// Returns the hook `before` for which pods that are launched now have to wait.
     pub(crate) fn awaited_hook(&self, valid: &ValidatedSyncJob) -> Option<&Hook> {
-        let (run, _) = self.active()?;
-        hook_state::awaited(run, self.hooks()?, valid.capture.is_some())
+        hook_state::awaited(self.active()?, self.hooks()?, valid.capture.is_some())
     }
 
     fn is_free(&self) -> bool {
         let free = self.run_status().and_then(|status| status.free.as_ref());
-        self.active().zip(free).is_some_and(|((run, _), free)| free.len() >= run.pod_count())
+        self.active().zip(free).is_some_and(|(run, free)| free.len() >= run.pod_count())
     }
 
     /// Returns the status of the SyncRun of the run under way.
@@ -156,8 +156,7 @@ impl<'a> View<'a> {
 
     /// Returns when the last process of the current try began; `None` unless all have begun.
     pub(crate) fn ran_since(&self) -> Option<Timestamp> {
-        let (run, names) = self.active()?;
-        self.found.children.ran_since(names, run.pod_count())
+        self.found.children.ran_since(self.active_names.as_ref()?, self.active()?.pod_count())
     }
 
     fn is_outdated(&self) -> bool {
@@ -166,7 +165,7 @@ impl<'a> View<'a> {
             let placements = if run.local { placements.in_one_pod() } else { placements.clone() };
             self.found.children.is_outdated(names, run.generation, self.image, &placements)
         };
-        self.active().is_some_and(is)
+        self.active().zip(self.active_names.as_ref()).is_some_and(is)
     }
 
     /// Returns the owner whose children may be removed: the job's SyncRuns.
@@ -191,7 +190,7 @@ impl<'a> View<'a> {
             matches!(step, Step::Withdraw | Step::Halt(_) | Step::Hook(HookStep::Begin { stops: true, .. }));
         // Pods that were made before the API server refused another one are known only now.
         let is_stopped = matches!(step, Step::Hook(HookStep::Await(Point::After)))
-            && self.active().and_then(|(run, _)| run.hooks.as_ref()).is_some_and(|it| it.stopped.is_some());
+            && self.active().and_then(|run| run.hooks.as_ref()).is_some_and(|it| it.stopped.is_some());
         if stops || ends_waiting || is_stopped {
             tries.extend(self.active_names.clone());
         }
@@ -259,7 +258,7 @@ impl<'a> View<'a> {
     }
 
     fn is_canceled(&self) -> bool {
-        self.active().is_some_and(|(run, _)| self.canceled == Some(&run.id))
+        self.active().is_some_and(|run| self.canceled == Some(&run.id))
     }
 
     fn refused(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Option<Fault> {
@@ -272,7 +271,7 @@ impl<'a> View<'a> {
     }
 
     fn turn(&self, now: Timestamp) -> Turn {
-        self.active().map_or(Turn::Unknown, |(run, _)| self.turn_of(run, now))
+        self.active().map_or(Turn::Unknown, |run| self.turn_of(run, now))
     }
 
     /// Returns whether `run` of this job has its turn, or which other run comes first.
@@ -296,11 +295,11 @@ impl<'a> View<'a> {
     /// Returns why a claim of another namespace may not be used. If that has ended the last run, its words stay, which
     /// name the grant.
     fn not_granted(&self) -> Option<Fault> {
-        let (_, fault) = self.found.ends.refusal()?;
+        let fault = self.found.ends.refusal()?.fault;
         let last = self.status.last_run.as_ref().filter(|_| self.status.active_run.is_none());
         let last = last.filter(|run| run.reason.as_ref() == Some(&fault.reason));
         let words = last.and_then(|run| run.message.clone());
-        Some(words.map_or_else(|| fault.clone(), |words| Fault::new(fault.reason.clone(), words)))
+        Some(words.map_or(fault.clone(), |words| Fault::new(fault.reason, words)))
     }
 
     fn claims(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<(), Blocked> {
@@ -354,7 +353,7 @@ impl<'a> View<'a> {
 
     /// Returns the two ends of each shard of the run under way. If one pod serves both ends, it appears as both.
     fn pairs(&self) -> Vec<Pair> {
-        let Some((run, names)) = self.active() else { return Vec::new() };
+        let (Some(run), Some(names)) = (self.active(), &self.active_names) else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.past_tries());
         let reports = self.run_status().and_then(|status| status.ends.as_ref());
         let seen = Seen { reports, warnings: &self.found.warnings };

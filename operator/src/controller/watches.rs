@@ -142,43 +142,46 @@ impl Watches {
     }
 }
 
-/// Builds the controllers of SyncJobs and of SyncJobSets from the watches: their events determine which objects are
-/// reconciled.
+/// The controllers of SyncJobs and of SyncJobSets.
+pub(crate) struct Controllers {
+    pub(crate) jobs: Controller<Guarded>,
+    pub(crate) sets: Controller<GuardedSet>,
+}
+
+/// Builds the controllers from the watches: their events determine which objects are reconciled.
 pub(crate) fn controllers(
     context: &Arc<Context>,
     feeds: Feeds,
     watches: &mut Watches,
     stop: &(impl Future<Output = ()> + Clone + Send + Sync + 'static),
-) -> (Controller<Guarded>, Controller<GuardedSet>) {
+) -> Controllers {
     let (client, limits, store) = (&context.client, context.limits, context.known.jobs.store().clone());
     let (freeing, freed) = futures::channel::mpsc::unbounded();
     let (reading, unreadable) = futures::channel::mpsc::unbounded();
     let (touching, touched) = futures::channel::mpsc::unbounded();
     watches.tell_unreadable(context, unreadable);
-    let from = (client, &context.health);
-    let all_sets = context.known.sets.store().clone();
-    let jobs = watches.follow(syncjobs(from, feeds.jobs, freeing, (all_sets.clone(), touching.clone())));
-    let runs = watches.follow(syncruns(from, feeds.runs, reading).map_ok(|run| job_of_run(&run)));
+    let health = &context.health;
+    let sets = context.known.sets.store().clone();
+    let jobs = watches.follow(syncjobs(client, health, feeds.jobs, freeing, sets.clone(), touching.clone()));
+    let runs = watches.follow(syncruns(client, health, feeds.runs, reading).map_ok(|run| job_of_run(&run)));
     let of_runs = format!("{},{}", names::LABEL_SYNCJOB, names::LABEL_TRY);
-    let batch = changes(from, feeds.batch, &of_runs, slim_child);
+    let batch = changes(client, health, feeds.batch, &of_runs, slim_child);
     let batch = watches.follow(batch.map_ok(|job| job_of_child(&job)));
-    let pods = changes(from, feeds.pods, &of_runs, slim_child);
+    let pods = changes(client, health, feeds.pods, &of_runs, slim_child);
     let pods = watches.follow(pods.map_ok(|pod| job_of_child(&pod)));
-    let claims = changes(from, feeds.claims, "", slim);
+    let claims = changes(client, health, feeds.claims, "", slim);
     let claims = watches.follow(claims.inspect_ok(move |claim| {
         // Fails only while the controller stops, as nobody receives any more.
-        reconcile_set::of_claim(&all_sets, claim)
-            .into_iter()
-            .for_each(|set| drop(touching.unbounded_send(set)));
+        reconcile_set::of_claim(&sets, claim).into_iter().for_each(|set| drop(touching.unbounded_send(set)));
     }));
     let grants = watches.follow(
         feeds
             .grants
-            .follow(|namespace| scoped::<GuardedGrant>(client, namespace), "", slim_grant, &context.health)
+            .follow(|namespace| scoped::<GuardedGrant>(client, namespace), "", slim_grant, health)
             .touched_objects(),
     );
     let (changing, changed) = futures::channel::mpsc::unbounded();
-    let sets = watches.follow(syncjobsets(from, feeds.sets, changing));
+    let sets = watches.follow(syncjobsets(client, health, feeds.sets, changing));
     let (referring, waiting, granted, queued) = (store.clone(), store.clone(), store.clone(), store.clone());
     let claims_changed = feeds.claims_changed;
     let claims = claims.inspect(move |claim| {
@@ -202,12 +205,13 @@ pub(crate) fn controllers(
         .with_config(Config::default().concurrency(SETS_AT_A_TIME))
         .reconcile_on(touched)
         .graceful_shutdown_on(stop.clone());
-    (jobs, sets)
+    Controllers { jobs, sets }
 }
 
 /// Watches the objects with these labels, and returns each that has changed.
 fn changes<K>(
-    (client, health): (&Client, &Arc<Health>),
+    client: &Client,
+    health: &Arc<Health>,
     feed: Feed<K>,
     labels: &str,
     slim: fn(K) -> K,
@@ -222,10 +226,12 @@ where
 /// also sent to `freeing`, because other runs may have waited for theirs; the sets that a SyncJob concerns are sent to
 /// `touching`.
 fn syncjobs(
-    (client, health): (&Client, &Arc<Health>),
+    client: &Client,
+    health: &Arc<Health>,
     feed: Feed<Guarded>,
     freeing: UnboundedSender<Guarded>,
-    (sets, touching): (Store<GuardedSet>, UnboundedSender<ObjectRef<GuardedSet>>),
+    sets: Store<GuardedSet>,
+    touching: UnboundedSender<ObjectRef<GuardedSet>>,
 ) -> impl Stream<Item = Result<Guarded, watcher::Error>> + Send + 'static {
     feed.follow(|namespace| scoped(client, namespace), "", slim, health)
         .map_ok(marked)
@@ -251,7 +257,8 @@ fn marked(event: watcher::Event<Guarded>) -> watcher::Event<Guarded> {
 /// Watches SyncRuns, and returns each with a change that matters to the controller. Those that cannot be read are also
 /// sent to `reading`.
 fn syncruns(
-    (client, health): (&Client, &Arc<Health>),
+    client: &Client,
+    health: &Arc<Health>,
     feed: Feed<SyncRun>,
     reading: UnboundedSender<SyncRun>,
 ) -> impl Stream<Item = Result<SyncRun, watcher::Error>> + Send + 'static {
@@ -268,7 +275,8 @@ fn syncruns(
 
 /// Watches SyncJobSets, and returns each with a change that matters to the controller, also to `changing`.
 fn syncjobsets(
-    (client, health): (&Client, &Arc<Health>),
+    client: &Client,
+    health: &Arc<Health>,
     feed: Feed<GuardedSet>,
     changing: UnboundedSender<GuardedSet>,
 ) -> impl Stream<Item = Result<GuardedSet, watcher::Error>> + Send + 'static {

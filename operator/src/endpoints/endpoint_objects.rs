@@ -185,10 +185,10 @@ pub fn service(of: &Serving<'_>) -> Service {
     let mut metadata = of.metadata();
     metadata.annotations = non_empty(asked.annotations.clone(), BTreeMap::is_empty);
     let port = |protocol: &ServiceProtocol| {
-        let (name, protocol) = words(*protocol);
+        let name = port_name(*protocol);
         ServicePort {
             name: Some(name.into()),
-            protocol: Some(protocol.into()),
+            protocol: Some(transport(*protocol).into()),
             port: asked.port,
             target_port: Some(IntOrString::String(name.into())),
             node_port: asked.node_port,
@@ -209,11 +209,19 @@ pub fn service(of: &Serving<'_>) -> Service {
     }
 }
 
-/// Returns the name of a port, and its protocol as Kubernetes writes it.
-fn words(protocol: ServiceProtocol) -> (&'static str, &'static str) {
+/// Returns the name of a port.
+fn port_name(protocol: ServiceProtocol) -> &'static str {
     match protocol {
-        ServiceProtocol::Udp => ("sync-udp", "UDP"),
-        ServiceProtocol::Tcp => ("sync-tcp", "TCP"),
+        ServiceProtocol::Udp => "sync-udp",
+        ServiceProtocol::Tcp => "sync-tcp",
+    }
+}
+
+/// Returns a protocol as Kubernetes writes it.
+fn transport(protocol: ServiceProtocol) -> &'static str {
+    match protocol {
+        ServiceProtocol::Udp => "UDP",
+        ServiceProtocol::Tcp => "TCP",
     }
 }
 
@@ -282,14 +290,11 @@ fn affinity(of: &Serving<'_>, pods: &PodSettings) -> Option<Affinity> {
 
 fn container(of: &Serving<'_>, pods: &PodSettings) -> Container {
     let side = if of.is_read_only() { Side::Source } else { Side::Sink };
-    let port = |protocol: &ServiceProtocol| {
-        let (name, protocol) = words(*protocol);
-        ContainerPort {
-            name: Some(name.into()),
-            protocol: Some(protocol.into()),
-            container_port: SERVICE_PORT.into(),
-            ..ContainerPort::default()
-        }
+    let port = |protocol: &ServiceProtocol| ContainerPort {
+        name: Some(port_name(*protocol).into()),
+        protocol: Some(transport(*protocol).into()),
+        container_port: SERVICE_PORT.into(),
+        ..ContainerPort::default()
     };
     let ports = of.endpoint.spec.service.protocols.iter().map(port);
     let metrics = ContainerPort {

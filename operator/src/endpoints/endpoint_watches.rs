@@ -2,11 +2,7 @@
 
 use std::{future::ready, sync::Arc};
 
-use futures::{
-    StreamExt as _,
-    channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded},
-    stream,
-};
+use futures::{StreamExt as _, channel::mpsc::UnboundedReceiver, stream};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{
     Resource as _, ResourceExt as _,
@@ -38,22 +34,22 @@ pub(crate) struct EndpointFeeds {
     claims: UnboundedReceiver<ClaimName>,
 }
 
-/// Creates the stores for the objects of these namespaces, or of all if there are none, with their feeds and the place
-/// where changes of claims are told.
+/// Creates the stores for the objects of these namespaces, or of all if there are none, with their feeds. Changes of
+/// claims come by `claims`.
 pub(crate) fn watched_endpoints(
     namespaces: &[String],
-) -> (KnownEndpoints, EndpointFeeds, UnboundedSender<ClaimName>) {
+    claims: UnboundedReceiver<ClaimName>,
+) -> (KnownEndpoints, EndpointFeeds) {
     let (endpoints, endpoint_feed) = watched(namespaces);
     let (deployments, deployment_feed) = watched(namespaces);
     let (services, service_feed) = watched(namespaces);
-    let (tell, claims) = unbounded();
     let feeds = EndpointFeeds {
         endpoints: endpoint_feed,
         deployments: deployment_feed,
         services: service_feed,
         claims,
     };
-    (KnownEndpoints { endpoints, deployments, services }, feeds, tell)
+    (KnownEndpoints { endpoints, deployments, services }, feeds)
 }
 
 /// Builds the controller of SyncEndpoints from the watches.

@@ -158,7 +158,8 @@ async fn set_aside(context: &Context, unreadable: &InvalidObject) -> Result<Acti
 /// Applies the objects of an endpoint, and writes how it stands.
 async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, EndpointError> {
     let namespace = endpoint.namespace().unwrap_or_default();
-    let users = read_namespace::of(&context.client, &context.consents, &namespace, Duration::ZERO).await?.0;
+    let users =
+        read_namespace::of(&context.client, &context.consents, &namespace, Duration::ZERO).await?.users;
     let claim = context.known.claims.get(&namespace, &endpoint.spec.persistent_volume_claim.claim_name);
     let checked = check(endpoint, &users, &namespace)
         .and_then(|()| endpoint_standing::of_claim(endpoint, claim.as_deref()));
@@ -185,13 +186,13 @@ async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, End
     let pods = own_pods(context, endpoint).await?;
     let node = address::node(&pods);
     let earlier = context.endpoints.services.get(&namespace, &name);
-    let service = applied.as_ref().map_or(earlier.as_deref(), |(_, service)| Some(service));
+    let service = applied.as_ref().map_or(earlier.as_deref(), |applied| Some(&applied.service));
     let address = address::address(endpoint, service, node.as_deref());
     let standing = match (checked, &applied) {
         (Err(fault), _) => ServiceStanding::Stalled(fault),
         (Ok(()), Err(fault)) => ServiceStanding::Stalled(fault.clone()),
-        (Ok(()), Ok((deployment, _))) => {
-            endpoint_standing::of_pod(endpoint, Some(deployment), &pods, address.as_deref())
+        (Ok(()), Ok(applied)) => {
+            endpoint_standing::of_pod(endpoint, Some(&applied.deployment), &pods, address.as_deref())
         }
     };
     tell(context, endpoint, &standing, address).await?;
@@ -221,17 +222,23 @@ fn check(endpoint: &SyncEndpoint, users: &NamespaceUsers, namespace: &str) -> Re
     security::check(users.is_privileged(), wanted, contract::Ownership::Auto, namespace)
 }
 
+/// The objects of an endpoint whose status tells how it stands.
+struct Applied {
+    deployment: Deployment,
+    service: Service,
+}
+
 /// Applies all objects. The account and its rights come first, because the pod needs them.
-async fn apply_all(context: &Context, of: &Serving<'_>) -> Result<(Deployment, Service), ApplyError> {
+async fn apply_all(context: &Context, of: &Serving<'_>) -> Result<Applied, ApplyError> {
     let client = &context.client;
     if let Some(account) = endpoint_objects::service_account(of) {
         apply(client, &account).await?;
     }
     apply(client, &endpoint_objects::role(of)).await?;
     apply(client, &endpoint_objects::role_binding(of)).await?;
-    let made = apply(client, &endpoint_objects::service(of)).await?;
+    let service = apply(client, &endpoint_objects::service(of)).await?;
     let deployment = apply(client, &endpoint_objects::deployment(of)).await?;
-    Ok((deployment, made))
+    Ok(Applied { deployment, service })
 }
 
 /// Returns the API server's objection to an object; `None` if the error has another cause, such as an outage.

@@ -14,6 +14,7 @@ use crate::{
     grants::{find_grant::Granted, namespace_annotations::NamespaceUsers},
     names::{self, TryNames},
     pods::stored_fields::Job,
+    volumes::claims::LostClaim,
 };
 
 /// One end of a run.
@@ -52,10 +53,10 @@ impl End {
 }
 
 impl Ends<End> {
-    /// Returns the first end whose claim may not be used, and why.
-    pub fn refusal(&self) -> Option<(Side, &Fault)> {
+    /// Returns the first claim that may not be used.
+    pub fn refusal(&self) -> Option<LostClaim> {
         [Side::Sink, Side::Source].into_iter().find_map(|side| match &self.of(side).consent {
-            Consent::Refused(fault) => Some((side, fault)),
+            Consent::Refused(fault) => Some(LostClaim { side, fault: fault.clone() }),
             Consent::Own | Consent::Granted(_) | Consent::Remote => None,
         })
     }

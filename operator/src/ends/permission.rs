@@ -18,7 +18,7 @@ use crate::{
     grants::{
         find_grant::{self, Applicant, Granted, Request},
         namespace_annotations::NamespaceUsers,
-        read_namespace,
+        read_namespace::{self, Reading},
     },
     names::{self, TryNames},
     pods::{children::Children, job::GRANTED_GRACE_S, stored_fields::Job},
@@ -60,7 +60,8 @@ impl Applying<'_> {
     fn find(
         &self,
         known: &Known,
-        (side, claim): (Side, &Claim),
+        side: Side,
+        claim: &Claim,
         access: GrantAccess,
         used: Option<&str>,
     ) -> std::result::Result<Granted, Fault> {
@@ -89,12 +90,8 @@ pub(crate) fn namespaces(job: &SyncJob) -> impl Iterator<Item = &str> {
         .chain(folders)
 }
 
-/// Returns the annotations and labels of a namespace, and whether they were read just now.
-pub(crate) async fn users(
-    sources: Sources<'_>,
-    namespace: &str,
-    age: Duration,
-) -> Result<(NamespaceUsers, bool)> {
+/// Returns the annotations and labels of a namespace.
+pub(crate) async fn users(sources: Sources<'_>, namespace: &str, age: Duration) -> Result<Reading> {
     read_namespace::of(sources.client, sources.consents, namespace, age).await
 }
 
@@ -106,18 +103,19 @@ pub(crate) async fn judge(
     age: Duration,
 ) -> Result<Ends<End>> {
     let spec = &of.wished.spec;
-    let source = (Side::Source, spec.source.persistent_volume_claim.as_ref());
-    let sink = (Side::Sink, spec.destination.persistent_volume_claim.as_ref());
+    let source = spec.source.persistent_volume_claim.as_ref();
+    let sink = spec.destination.persistent_volume_claim.as_ref();
     Ok(Ends {
-        source: one(sources, of, source, claims, age).await?,
-        sink: one(sources, of, sink, claims, age).await?,
+        source: one(sources, of, Side::Source, source, claims, age).await?,
+        sink: one(sources, of, Side::Sink, sink, claims, age).await?,
     })
 }
 
 async fn one(
     sources: Sources<'_>,
     of: Applying<'_>,
-    (side, named): (Side, Option<&ClaimReference>),
+    side: Side,
+    named: Option<&ClaimReference>,
     claims: &mut [claims::Claim],
     age: Duration,
 ) -> Result<End> {
@@ -130,9 +128,9 @@ async fn one(
         return Ok(End { namespace, users: of.users.clone(), consent: Consent::Own });
     }
     let claim = Claim { namespace: namespace.clone(), name: named.claim_name.clone() };
-    match of.find(sources.known, (side, &claim), of.access(side), None) {
+    match of.find(sources.known, side, &claim, of.access(side), None) {
         Ok(granted) => {
-            let (users, _) = users(sources, &namespace, age).await?;
+            let users = users(sources, &namespace, age).await?.users;
             Ok(End { namespace, users, consent: Consent::Granted(granted) })
         }
         Err(fault) => {
@@ -157,7 +155,7 @@ pub(crate) fn of_run(
         let folder = run.folder(side).filter(|folder| folder.address.is_none())?;
         let namespace = folder.namespace.clone().filter(|it| *it != own)?;
         let claim = Claim { namespace, name: folder.claim_name.clone() };
-        Some(of.find(known, (side, &claim), of.access(side), folder.grant.as_deref()))
+        Some(of.find(known, side, &claim, of.access(side), folder.grant.as_deref()))
     });
     let names =
         TryNames::new(&of.job.name_any(), &of.job.uid().unwrap_or_default(), run.number, run.past_tries());
@@ -178,7 +176,7 @@ fn mounted(known: &Known, of: Applying<'_>, job: &Job) -> Vec<std::result::Resul
             Some(true) => (Side::Source, GrantAccess::Read),
             _ => (Side::Sink, GrantAccess::Write),
         };
-        Some(of.find(known, (side, &claim), access, end::grant_of(job)))
+        Some(of.find(known, side, &claim, access, end::grant_of(job)))
     });
     judged.collect()
 }

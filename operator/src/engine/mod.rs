@@ -79,7 +79,8 @@ pub struct RemotePlace {
 /// Returns the arguments of the one process for a run with a folder of a service, which is the end `remote`. It dials
 /// for `timeout_s` seconds.
 pub fn remote_args(
-    (side, remote): (Side, &RemotePlace),
+    side: Side,
+    remote: &RemotePlace,
     own: &Folder,
     timeout_s: u64,
     report: &str,

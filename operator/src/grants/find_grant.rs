@@ -64,6 +64,12 @@ enum Shortage {
     Unreadable,
 }
 
+/// A grant that does not cover the request.
+struct ShortGrant {
+    name: String,
+    shortage: Shortage,
+}
+
 /// Returns the grant that covers a request: of several, the one that ends last.
 ///
 /// # Errors
@@ -78,11 +84,11 @@ pub fn find<'a>(
     for grant in grants.into_iter().filter(|grant| is_about(grant, request)) {
         match shortage(grant, request) {
             None => covering.push(granted(grant, request)),
-            Some(shortage) => short.push((grant.name_any(), shortage)),
+            Some(shortage) => short.push(ShortGrant { name: grant.name_any(), shortage }),
         }
     }
     covering.sort_by_key(|it| (std::cmp::Reverse(it.until.unwrap_or(Timestamp::MAX)), it.name.clone()));
-    short.sort_by(|(a, _), (b, _)| a.cmp(b));
+    short.sort_by(|a, b| a.name.cmp(&b.name));
     covering.into_iter().next().ok_or_else(|| refused(request, short.first(), used))
 }
 
@@ -153,14 +159,14 @@ pub fn lacks(grant: &SyncGrant, from: &Applicant<'_>) -> bool {
     is_named && known(grant, from.namespace).is_none()
 }
 
-fn refused(request: Request<'_>, short: Option<&(String, Shortage)>, used: Option<&str>) -> Fault {
+fn refused(request: Request<'_>, short: Option<&ShortGrant>, used: Option<&str>) -> Fault {
     let Request { side, claim, access, from, .. } = request;
     let (end, namespace, own) = (field(side), &claim.namespace, from.namespace);
     let (verb, access) = match access {
         GrantAccess::Read => ("read", "Read"),
         GrantAccess::Write => ("write", "Write"),
     };
-    let what = match (short, used) {
+    let what = match (short.map(|grant| (&grant.name, &grant.shortage)), used) {
         (Some((name, Shortage::Ended(until))), _) => {
             format!("The SyncGrant {namespace}/{name} for the {end} claim {claim} ended at {until}.")
         }

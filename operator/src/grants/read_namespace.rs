@@ -11,21 +11,28 @@ use crate::controller::{
     recent::Recent,
 };
 
-/// Returns the annotations of a namespace, and whether they were read just now. Namespaces are not
-/// watched, so a value read before is reused if it is younger than `age`.
+/// The annotations and labels of a namespace.
+pub(crate) struct Reading {
+    pub(crate) users: NamespaceUsers,
+    /// Whether they were read just now.
+    pub(crate) is_fresh: bool,
+}
+
+/// Returns the annotations of a namespace. Namespaces are not watched, so a value read before is reused if it is
+/// younger than `age`.
 pub(crate) async fn of(
     client: &Client,
     known: &Recent<NamespaceUsers>,
     namespace: &str,
     age: Duration,
-) -> Result<(NamespaceUsers, bool)> {
+) -> Result<Reading> {
     let mut is_fresh = false;
     let read = async {
         is_fresh = true;
         read(client, namespace).await
     };
-    let consent = known.get_or_ask(namespace, age, read).await?;
-    Ok((consent, is_fresh || age.is_zero()))
+    let users = known.get_or_ask(namespace, age, read).await?;
+    Ok(Reading { users, is_fresh: is_fresh || age.is_zero() })
 }
 
 async fn read(client: &Client, namespace: &str) -> Result<NamespaceUsers> {

@@ -57,12 +57,13 @@ pub(crate) fn next_look(found: &Found, now: Timestamp) -> Option<Timestamp> {
 /// Reads the annotations and labels of the namespaces of both ends anew.
 pub(crate) async fn refresh(sources: Sources<'_>, job: &SyncJob, found: &mut Found) -> Result<()> {
     let own = job.namespace().unwrap_or_default();
-    (found.users, found.are_users_fresh) = permission::users(sources, &own, Duration::ZERO).await?;
+    let own = permission::users(sources, &own, Duration::ZERO).await?;
+    (found.users, found.are_users_fresh) = (own.users, own.is_fresh);
     for end in [&mut found.ends.source, &mut found.ends.sink] {
         match &end.consent {
             Consent::Own | Consent::Remote => end.users = found.users.clone(),
             Consent::Granted(_) => {
-                (end.users, _) = permission::users(sources, &end.namespace, Duration::ZERO).await?;
+                end.users = permission::users(sources, &end.namespace, Duration::ZERO).await?.users;
             }
             Consent::Refused(_) => {}
         }

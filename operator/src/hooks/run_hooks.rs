@@ -51,7 +51,7 @@ fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> S
         );
         return Step::Hook(HookStep::End(point, Some(lost)));
     };
-    let begun = view.active().and_then(|(run, _)| Some((run, point.state(run)?)));
+    let begun = view.active().and_then(|run| Some((run, point.state(run)?)));
     let id = begun.map(|(run, state)| format!("{} {point} {}", run.id, state.start_time.0));
     let uid = job.uid().unwrap_or_default();
     let end = context.hooks.poll(&context.client, job, format!("{uid} {id:?}"), point, hook);

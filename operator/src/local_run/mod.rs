@@ -29,7 +29,7 @@ use self::{
     pair::{GRACE, Pair},
 };
 use crate::{
-    api::{KnownDestination, SyncJobStatus},
+    api::SyncJobStatus,
     ends::{destination_identity, source_and_sink::Ends},
     engine::{End, Folder, listen_arg, local_args, sink_args, source_args},
     names,
@@ -66,7 +66,8 @@ async fn try_run(args: &LocalArgs) -> Result<ExitCode, LocalError> {
             continue;
         }
         let display = Display::new(&job.name, args.dry_run);
-        let (status, exit) = run_one(job, folders, known.clone(), &program, display).await?;
+        let mut status = SyncJobStatus { destination: known.clone(), ..SyncJobStatus::default() };
+        let exit = run_one(job, folders, &mut status, &program, display).await?;
         if args.dry_run.is_none() {
             print_status(job, &status, !is_first).map_err(LocalError::Output)?;
             is_first = false;
@@ -79,26 +80,25 @@ async fn try_run(args: &LocalArgs) -> Result<ExitCode, LocalError> {
 async fn run_one(
     job: &ValidatedSyncJob,
     folders: &Folders,
-    known: Option<KnownDestination>,
+    status: &mut SyncJobStatus,
     program: &Path,
     mut display: Display,
-) -> Result<(SyncJobStatus, ExitCode), LocalError> {
-    let mut status = SyncJobStatus { destination: known, ..SyncJobStatus::default() };
+) -> Result<ExitCode, LocalError> {
     let run = run_status::new_run(&job.name, 1, 1, job.trigger.clone(), Timestamp::now());
-    run_status::begin(&mut status, run, Timestamp::now());
+    run_status::begin(status, run, Timestamp::now());
     let params = RunParams {
         run: names::run_id(&job.name, 1),
         dry_run: display.is_dry(),
         image: folders.has_device(),
-        expect_volume: destination_identity::expected(&status, job, None),
+        expect_volume: destination_identity::expected(status, job, None),
         ..job.params.clone()
     };
     let outcome = try_once(job, folders, &params, program, &mut display).await?;
-    run_status::finish(&mut status, &outcome, Some(job.history_limit), Timestamp::now());
-    synced::set_synced(&mut status, true, false, 1, Timestamp::now());
-    destination_identity::remember(&mut status, job, None, &outcome.report);
-    display.finish(&status);
-    Ok((status, outcome.exit))
+    run_status::finish(status, &outcome, Some(job.history_limit), Timestamp::now());
+    synced::set_synced(status, true, false, 1, Timestamp::now());
+    destination_identity::remember(status, job, None, &outcome.report);
+    display.finish(status);
+    Ok(outcome.exit)
 }
 
 /// Performs one try with a pair of processes for each shard, all at once, like the pods of a cluster.

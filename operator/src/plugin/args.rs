@@ -276,18 +276,25 @@ pub(super) struct PodFlags {
     /// Run the pod as this user and group, to whom new files belong then. Absent: as root where the namespace lets
     /// syncers run as root, else as the user of syncers.
     #[arg(long, value_name = "UID[:GID]", value_parser = user)]
-    pub(super) user: Option<(i64, Option<i64>)>,
+    pub(super) user: Option<PodUser>,
     /// End the pod after this time, such as 90m or 72h, if it is still there.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
     pub(super) timeout: Duration,
 }
 
+/// The user of a pod, and its group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PodUser {
+    user: i64,
+    group: Option<i64>,
+}
+
 impl PodFlags {
     /// Returns the user and groups that the pod is asked to have.
     pub(super) fn security(&self) -> PodSecurity {
-        let group = self.user.and_then(|(_, group)| group);
+        let group = self.user.and_then(|of| of.group);
         PodSecurity {
-            run_as_user: self.user.map(|(user, _)| user),
+            run_as_user: self.user.map(|of| of.user),
             run_as_group: group,
             fs_group: group,
             ..PodSecurity::default()
@@ -303,13 +310,13 @@ pub(super) struct SyncFlags {
     pub(super) flags: Vec<OsString>,
 }
 
-fn user(text: &str) -> Result<(i64, Option<i64>), String> {
+fn user(text: &str) -> Result<PodUser, String> {
     let number = |text: &str| match text.parse() {
         Ok(number) if (0..=u32::MAX.into()).contains(&number) => Ok(number),
         _ => Err(String::from("write numbers, such as 1000 or 1000:1000")),
     };
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-    Ok((number(user)?, group.map(number).transpose()?))
+    Ok(PodUser { user: number(user)?, group: group.map(number).transpose()? })
 }
 
 /// The output form.
@@ -365,7 +372,7 @@ mod tests {
         let line = ["kubectl-volferry", "push", "./data", "web", "--user=7:8", "--", "--delete", "-n"];
         let args = PluginArgs::try_parse_from(line).unwrap();
         let Command::InCluster(ClusterCommand::Push { pod, sync, .. }) = args.command else { panic!("push") };
-        assert_eq!(pod.user, Some((7, Some(8))));
+        assert_eq!(pod.user, Some(PodUser { user: 7, group: Some(8) }));
         assert_eq!(sync.flags, ["--delete", "-n"]);
         assert!(user("root").is_err() && user("1:").is_err() && user("-1").is_err());
         let place = |typed: &str| {

@@ -40,9 +40,10 @@ pub fn ends(of: &Try<'_>) -> Ends<Job> {
 /// Builds the second group for a run in one pod: one Job, whose pod mounts both volumes, dials an endpoint, or reaches
 /// object storage.
 pub fn only_pod(of: &Try<'_>) -> Job {
-    match of.job.outside() {
-        Some((side, EndKind::Remote(remote))) => job::remote_job(of, side, remote),
-        Some((_, EndKind::Bucket(place))) => job::bucket_job(of, place),
-        Some((_, EndKind::Claim(_))) | None => job::local_job(of),
+    let Some(side) = of.job.outside() else { return job::local_job(of) };
+    match of.job.ends.of(side) {
+        EndKind::Remote(remote) => job::remote_job(of, side, remote),
+        EndKind::Bucket(place) => job::bucket_job(of, place),
+        EndKind::Claim(_) => job::local_job(of),
     }
 }

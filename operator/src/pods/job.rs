@@ -101,7 +101,7 @@ pub fn remote_job(of: &Try<'_>, side: Side, remote: &RemoteEnd) -> Job {
             format!("--syncjob-uid={}", of.uid),
         ]);
     }
-    let args = engine::remote_args((side, &place), &folder(of.job, own), DIAL_S, REPORT, &params(of));
+    let args = engine::remote_args(side, &place, &folder(of.job, own), DIAL_S, REPORT, &params(of));
     job(of, own, agent_args, args)
 }
 
@@ -345,8 +345,8 @@ fn environment(of: &Try<'_>, side: Side) -> Vec<EnvVar> {
         value: Some(verbatim(value)),
         ..EnvVar::default()
     };
-    let store = match of.job.outside() {
-        Some((_, EndKind::Bucket(place))) => store_variables(place),
+    let store = match of.job.outside().map(|side| of.job.ends.of(side)) {
+        Some(EndKind::Bucket(place)) => store_variables(place),
         _ => Vec::new(),
     };
     listens.then(pod_ip).into_iter().chain(of.settings.trace_env.iter().map(value)).chain(store).collect()

@@ -106,7 +106,7 @@ pub(super) fn mounts(of: &Try<'_>, side: Side) -> Vec<VolumeMount> {
 pub(super) fn volumes(of: &Try<'_>, side: Side) -> Vec<Volume> {
     let others = |it: &Side| *it == side || data_name(of, *it) != DATA;
     let data = sides(of, side).into_iter().filter(others).filter_map(|side| data_volume(of, side));
-    let key = of.job.outside().and_then(|(_, end)| key_volume(of, end));
+    let key = of.job.outside().and_then(|side| key_volume(of, of.job.ends.of(side)));
     // A key is copied to the scratch folder, and shall be on no disk.
     let medium = key.as_ref().map(|_| "Memory");
     let own = [empty_dir("scratch", medium, "16Mi"), empty_dir("tmp", None, TMP_SIZE)];

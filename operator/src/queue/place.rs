@@ -36,9 +36,17 @@ impl Place {
     }
 }
 
-/// Returns the run that a job records, and its place. A run that is neither started nor queued blocks no other, and
+/// A run that a job records.
+pub struct Recorded<'a> {
+    /// Its place.
+    pub place: Place,
+    /// The run.
+    pub run: &'a ActiveRun,
+}
+
+/// Returns the run that a job records. A run that is neither started nor queued blocks no other, and
 /// neither does one of a deleted job, whose record nobody ends any more: its pods are waited for as long as they run.
-pub fn recorded(job: &SyncJob) -> Option<(Place, &ActiveRun)> {
+pub fn recorded(job: &SyncJob) -> Option<Recorded<'_>> {
     let run =
         job.status.as_ref()?.active_run.as_ref().filter(|_| job.metadata.deletion_timestamp.is_none())?;
     let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
@@ -46,7 +54,7 @@ pub fn recorded(job: &SyncJob) -> Option<(Place, &ActiveRun)> {
     if run.is_started() {
         let priority = Reverse(i32::MAX);
         let first = Place { priority, round: i64::MIN, since: Timestamp::MIN, job: name, uid };
-        return Some((place.unwrap_or(first), run));
+        return Some(Recorded { place: place.unwrap_or(first), run });
     }
-    place.map(|place| (place, run))
+    place.map(|place| Recorded { place, run })
 }

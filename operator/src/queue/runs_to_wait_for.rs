@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimVolumeSource;
 use kube::ResourceExt as _;
 
-use super::place::{self, Place};
+use super::place::{self, Place, Recorded};
 use crate::{
     api::{ActiveRun, RunFolder, SyncJob},
     ends::end,
@@ -208,7 +208,7 @@ fn uses(run: &ActiveRun) -> impl Iterator<Item = (RunFolder, Use)> {
 }
 
 fn rival(job: &SyncJob, namespace: &str) -> Option<Rival> {
-    let (place, run) = place::recorded(job)?;
+    let Recorded { place, run } = place::recorded(job)?;
     let own = job.namespace().unwrap_or_default();
     Some(Rival { job: seen_from(namespace, &own, &job.name_any()), place, run: located(run, &own) })
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 
-use super::place::{self, Place};
+use super::place::{self, Place, Recorded};
 use crate::{
     api::{ActiveRun, CaptureMethod, SyncJob},
     fault::Fault,
@@ -100,7 +100,7 @@ struct Member {
 
 impl Member {
     fn of(job: &SyncJob, sets: &SetLimits) -> Option<Self> {
-        let (place, run) = place::recorded(job)?;
+        let Recorded { place, run } = place::recorded(job)?;
         let (namespaces, nodes) = (namespaces(&job.namespace().unwrap_or_default(), run), run.nodes.clone());
         let (set, pool) = (Share::of(job, sets), pool(job).filter(|_| does_capture(run)));
         Some(Self { namespaces, nodes, set, pool, place, is_started: run.is_started() })
@@ -229,8 +229,8 @@ impl Line {
         }
         others.into_iter().for_each(|other| ahead.count(other, self.limits));
         let namespaces = namespaces(namespace, run);
-        let shares = (self.set.as_ref(), self.pool.as_deref().filter(|_| does_capture(run)));
-        ahead.full(&namespaces, &run.nodes, shares, self.limits).map(|full| queued(run, &full))
+        let (set, pool) = (self.set.as_ref(), self.pool.as_deref().filter(|_| does_capture(run)));
+        ahead.full(&namespaces, &run.nodes, set, pool, self.limits).map(|full| queued(run, &full))
     }
 
     /// Returns the round for a new run in that namespace: the one after the current round, plus one for each other run
@@ -263,7 +263,8 @@ impl<'a> Tally<'a> {
         &self,
         namespaces: &[String],
         nodes: &[String],
-        (set, pool): (Option<&Share>, Option<&str>),
+        set: Option<&Share>,
+        pool: Option<&str>,
         limits: Limits,
     ) -> Option<Full> {
         let full =
@@ -337,8 +338,8 @@ pub fn next_in_line<'a>(
     let mut next = Vec::new();
     for (member, job) in &members {
         let Member { namespaces, nodes, set, pool, is_started, .. } = member;
-        let shares = (set.as_ref(), pool.as_deref());
-        if !is_started && ahead.full(namespaces, nodes, shares, limits).is_none() {
+        let (set, pool) = (set.as_ref(), pool.as_deref());
+        if !is_started && ahead.full(namespaces, nodes, set, pool, limits).is_none() {
             next.push(*job);
         }
         ahead.count(member, limits);

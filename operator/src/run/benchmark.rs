@@ -34,8 +34,8 @@ pub fn spec(spec: &SyncJobSpec) -> SyncJobSpec {
 pub fn refusal(run: Option<&ActiveRun>, job: &ValidatedSyncJob, claims: &[Claim]) -> Option<Fault> {
     let benchmark = run?.benchmark.as_ref()?;
     let fault = |message: String| Some(Fault::new(Reason::BenchmarkRefused, message));
-    if let Some((_, outside)) = job.outside() {
-        return fault(format!("A benchmark is between two claims, and one end is {outside}."));
+    if let Some(side) = job.outside() {
+        return fault(format!("A benchmark is between two claims, and one end is {}.", job.ends.of(side)));
     }
     let volumes = job.ends.iter().filter_map(EndKind::mounted);
     if let Some(volume) = volumes.into_iter().find(|volume| volume.is_block) {

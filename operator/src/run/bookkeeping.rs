@@ -68,7 +68,7 @@ pub(crate) async fn tell_run(
     step: &Step,
     now: Timestamp,
 ) -> Result<(), RecordError> {
-    let (Some((run, _)), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
+    let (Some(run), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
     let is_told = matches!(step, Step::Begin(_) | Step::Admit | Step::Finish(_));
     if view.found.facts.record != Record::Kept || is_told {
         return Ok(());
@@ -113,7 +113,8 @@ pub(crate) async fn drop_record(context: &Context, step: &Step, found: &Found) -
 pub(crate) async fn settle_runs(
     context: &Context,
     view: &View<'_>,
-    (job, status): (&SyncJob, &SyncJobStatus),
+    job: &SyncJob,
+    status: &SyncJobStatus,
     is_known: bool,
     now: Timestamp,
 ) -> Result<bool, RecordError> {

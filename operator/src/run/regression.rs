@@ -4,7 +4,7 @@
 //! later runs is stored in the status, for each kind of run.
 
 use contract::Reason;
-use contract::regression::{self, Rule, Sample, Slower, Verdict};
+use contract::regression::{self, Judged, Rule, Sample, Slower, Verdict};
 use jiff::Timestamp;
 
 use crate::{
@@ -25,7 +25,7 @@ pub fn judge(status: &mut SyncJobStatus, rule: Rule, generation: i64, now: Times
     let at = status.baseline.iter().position(|it| it.usual.kind == sample.kind);
     let known = at.map(|at| &status.baseline[at].usual);
     let known = known.filter(|known| known.runs as usize == rule.window);
-    let (usual, verdict) = regression::judge_by(&runs, known, rule);
+    let Judged { baseline: usual, verdict } = regression::judge_by(&runs, known, rule);
     let said = said(last, &sample, &verdict);
     let slower = verdict.slower.and_then(|_| said.clone());
     match (at, usual) {

@@ -122,7 +122,7 @@ pub fn plan(set: &SyncJobSet, claims: &[Arc<PersistentVolumeClaim>], jobs: &[The
     let mut taken = BTreeMap::new();
     for (claim, filled) in matches {
         match filled {
-            Ok(filled) => plan.settle(set, (claim, filled), jobs, &mut taken),
+            Ok(filled) => plan.settle(set, claim, filled, jobs, &mut taken),
             Err(fault) => plan.complain(Some(claim), None, fault),
         }
     }
@@ -186,7 +186,8 @@ impl Plan {
     fn settle(
         &mut self,
         set: &SyncJobSet,
-        (claim, filled): (String, Filled),
+        claim: String,
+        filled: Filled,
         jobs: &[There],
         taken: &mut BTreeMap<String, String>,
     ) {

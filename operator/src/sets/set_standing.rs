@@ -31,6 +31,13 @@ enum Trouble {
     Stalled,
 }
 
+/// A SyncJob that stands badly, and what its set tells of it.
+struct Troubled<'a> {
+    how: Trouble,
+    job: &'a SyncJob,
+    told: WorstJob,
+}
+
 /// Returns the status of a set. `members` are the SyncJobs of the claims that match.
 pub fn status(
     set: &SyncJobSet,
@@ -41,13 +48,12 @@ pub fn status(
     let old = set.status.clone().unwrap_or_default();
     let readable: Vec<&SyncJob> = members.iter().filter_map(|job| job.0.as_ref().ok()).collect();
     let with = |kind| readable.iter().filter(|job| is(job, kind)).count();
-    let mut troubled: Vec<(Trouble, &SyncJob, WorstJob)> =
-        readable.iter().filter_map(|job| trouble(job).map(|(how, worst)| (how, *job, worst))).collect();
+    let mut troubled: Vec<Troubled<'_>> = readable.iter().filter_map(|job| trouble(job)).collect();
     // Of those that stand equally badly, the one whose copy is the oldest comes first.
-    troubled.sort_by_key(|(how, job, _)| {
+    troubled.sort_by_key(|Troubled { how, job, .. }| {
         (std::cmp::Reverse(*how), job.status.as_ref().and_then(last_success), job.name_any())
     });
-    let stalled = troubled.iter().filter(|(how, ..)| *how == Trouble::Stalled).count();
+    let stalled = troubled.iter().filter(|it| it.how == Trouble::Stalled).count();
     let running = readable.iter().filter(|job| active(job).is_some_and(ActiveRun::is_started)).count();
     let mut status = SyncJobSetStatus {
         observed_generation: set.metadata.generation,
@@ -58,7 +64,7 @@ pub fn status(
         running: count(running),
         failed: count(troubled.len()),
         kept: count(plan.kept.len()),
-        worst: troubled.into_iter().next().map(|(.., worst)| worst),
+        worst: troubled.into_iter().next().map(|worst| worst.told),
         group_capture: old.group_capture,
         problems: plan.problems.clone(),
     };
@@ -100,17 +106,16 @@ fn stand(status: &mut SyncJobSetStatus, stalled: usize, generation: i64, now: Ti
 }
 
 /// Returns how badly a SyncJob stands; `None` if nothing is wrong.
-fn trouble(job: &SyncJob) -> Option<(Trouble, WorstJob)> {
+fn trouble(job: &SyncJob) -> Option<Troubled<'_>> {
     let status = job.status.as_ref()?;
-    let told = |reason: Reason, message: &str| WorstJob {
-        name: job.name_any(),
-        reason,
-        message: human::clipped(message, MAX_MESSAGE_BYTES),
+    let troubled = |how, reason: Reason, message: &str| {
+        let message = human::clipped(message, MAX_MESSAGE_BYTES);
+        Some(Troubled { how, job, told: WorstJob { name: job.name_any(), reason, message } })
     };
     for (how, kind) in [(Trouble::Stalled, conditions::STALLED), (Trouble::Corrupt, conditions::CORRUPT)] {
         let there = conditions::find(&status.conditions, kind).filter(|it| it.status == "True");
         if let Some(condition) = there {
-            return Some((how, told(condition.reason.as_str().into(), &condition.message)));
+            return troubled(how, condition.reason.as_str().into(), &condition.message);
         }
     }
     let run = status.last_run.as_ref()?;
@@ -120,7 +125,7 @@ fn trouble(job: &SyncJob) -> Option<(Trouble, WorstJob)> {
         RunResult::Succeeded | RunResult::Canceled => return None,
     };
     let reason = run.reason.clone().unwrap_or(Reason::Failed);
-    Some((how, told(reason, run.message.as_deref().unwrap_or_default())))
+    troubled(how, reason, run.message.as_deref().unwrap_or_default())
 }
 
 fn is(job: &SyncJob, kind: &str) -> bool {

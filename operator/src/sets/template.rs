@@ -105,7 +105,7 @@ pub fn fill(set: &SyncJobSet, values: Values<'_>) -> Result<Filled, Fault> {
         fields.entry("suspend").or_insert(false.into());
     }
     let owner = owner_reference(&set.name_any(), &set.uid().unwrap_or_default());
-    Ok(Filled { manifest: manifest(set, &name, (labels, annotations, &owner), &spec), name })
+    Ok(Filled { manifest: manifest(set, &name, &labels, &annotations, &owner, &spec), name })
 }
 
 /// Returns the reference by which a SyncJob names the set that owns it.
@@ -123,7 +123,9 @@ pub fn owner_reference(name: &str, uid: &str) -> OwnerReference {
 fn manifest(
     set: &SyncJobSet,
     name: &str,
-    (labels, annotations, owner): (Map<String, Value>, Map<String, Value>, &OwnerReference),
+    labels: &Map<String, Value>,
+    annotations: &Map<String, Value>,
+    owner: &OwnerReference,
     spec: &Value,
 ) -> Value {
     let mut manifest = json!({

@@ -74,7 +74,8 @@ pub fn is_kept(status: &SyncJobStatus, name: &str) -> bool {
 pub fn remember(
     status: &mut SyncJobStatus,
     job: &ValidatedSyncJob,
-    (run, has_room): (&ActiveRun, bool),
+    run: &ActiveRun,
+    has_room: bool,
     report: &Report,
 ) {
     let Some(capture) = &run.capture else { return };
@@ -130,7 +131,7 @@ mod tests {
         status.captures.push(name.clone());
         let content = byte.map(|byte| DeviceContent { hash: ContentHash([byte; 32]), bytes_listed: None });
         let report = Report { result, content, ..Report::default() };
-        remember(status, &job("Snapshot"), (&reading(&name), true), &report);
+        remember(status, &job("Snapshot"), &reading(&name), true, &report);
         name
     }
 
@@ -164,7 +165,7 @@ mod tests {
         let first = ended(&mut status, 1, RunResult::Succeeded, Some(1));
         let work = Work { files_failed: 1, ..Work::default() };
         let report = Report { result: RunResult::PartiallyFailed, work, ..Report::default() };
-        remember(&mut status, &job("Snapshot"), (&reading("second"), true), &report);
+        remember(&mut status, &job("Snapshot"), &reading("second"), true, &report);
         assert!(status.change_base.is_none() && status.captures.contains(&first));
     }
 
@@ -196,11 +197,11 @@ mod tests {
         let content = Some(DeviceContent { hash: ContentHash([1; 32]), bytes_listed: None });
         let report = Report { result: RunResult::Succeeded, content, ..Report::default() };
         let mut status = SyncJobStatus::default();
-        remember(&mut status, &job("Snapshot"), (&run, false), &report);
+        remember(&mut status, &job("Snapshot"), &run, false, &report);
         assert_eq!(status.change_base, None);
         let mut files = job("Snapshot");
         files.ends.source = files.ends.source.of_kind(false);
-        remember(&mut status, &files, (&run, true), &report);
+        remember(&mut status, &files, &run, true, &report);
         assert_eq!(status.change_base, None);
     }
 }

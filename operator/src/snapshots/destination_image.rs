@@ -111,7 +111,8 @@ pub fn in_use<'a>(claims: impl Iterator<Item = &'a PersistentVolumeClaim>) -> BT
 /// newest `last`. The `latest` one, which the status names, is kept, and so are those in use.
 pub fn surplus<'a>(
     images: &'a [DynamicObject],
-    (latest, last): (Option<&str>, u32),
+    latest: Option<&str>,
+    last: u32,
     used: &BTreeSet<String>,
 ) -> Vec<&'a DynamicObject> {
     let is_taken = |image: &&DynamicObject| matches!(judge(Some(image)), Captured::Taken(_));
@@ -165,10 +166,10 @@ mod tests {
     fn the_newest_are_kept_and_those_in_use_and_what_was_never_taken_goes() {
         let images = [taken(9), taken(11), image(12, json!(null)), taken(10), taken(8)];
         let none = BTreeSet::new();
-        let gone = surplus(&images, (Some("image-11"), 2), &none);
+        let gone = surplus(&images, Some("image-11"), 2, &none);
         assert_eq!(names_of(&gone), ["image-12", "image-9", "image-8"]);
         let used = BTreeSet::from(["image-8".to_string()]);
-        assert_eq!(names_of(&surplus(&images, (Some("image-9"), 2), &used)), ["image-12"]);
+        assert_eq!(names_of(&surplus(&images, Some("image-9"), 2, &used)), ["image-12"]);
     }
 
     #[test]

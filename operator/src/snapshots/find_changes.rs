@@ -31,7 +31,8 @@ const VERSION: &str = "v1beta1";
 pub(crate) async fn find(
     client: &Client,
     job: &SyncJob,
-    (view, run): (&View<'_>, &ActiveRun),
+    view: &View<'_>,
+    run: &ActiveRun,
     valid: &ValidatedSyncJob,
 ) -> Changes {
     let (Some(capture), Some(demand)) = (&run.capture, &valid.capture) else { return Changes::Unlisted };
@@ -41,7 +42,7 @@ pub(crate) async fn find(
         return Changes::Unlisted;
     }
     let patience = valid.timeout / 4;
-    match look(client, job, (&demand.of, capture, patience), base, &view.found.claims).await {
+    match look(client, job, &demand.of, capture, patience, base, &view.found.claims).await {
         Ok(changes) => changes,
         Err(error) => {
             let error = contract::chain(&error);
@@ -54,7 +55,9 @@ pub(crate) async fn find(
 async fn look(
     client: &Client,
     job: &SyncJob,
-    (demand, target, patience): (&PointInTime, &Capture, Duration),
+    demand: &PointInTime,
+    target: &Capture,
+    patience: Duration,
     base: Option<&ChangeBase>,
     claims: &[Claim],
 ) -> read::Result<Changes> {

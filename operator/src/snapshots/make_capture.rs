@@ -70,12 +70,12 @@ pub(crate) async fn make(
     if view.found.facts.captured != Captured::Missing {
         return Ok(None);
     }
-    let Some((of, name)) = capture_of(job, view, valid) else { return Ok(None) };
+    let Some(of) = capture_of(job, view, valid) else { return Ok(None) };
     match of.demand.method {
         CaptureMethod::Snapshot => {
-            refused(create(&snapshots(&context.client, &valid.namespace), &of.snapshot(name)).await)
+            refused(create(&snapshots(&context.client, &valid.namespace), &of.snapshot()).await)
         }
-        CaptureMethod::Clone => give_claim(context, job, &of, name, view.found).await,
+        CaptureMethod::Clone => give_claim(context, job, &of, view.found).await,
         // The set makes one for all its runs.
         CaptureMethod::Group => Ok(None),
     }
@@ -91,36 +91,31 @@ pub(crate) async fn before_pods(
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Refusal>, CaptureError> {
-    let capture = capture_of(job, view, valid).filter(|(of, _)| of.demand.method != CaptureMethod::Clone);
+    let capture = capture_of(job, view, valid).filter(|of| of.demand.method != CaptureMethod::Clone);
     match capture {
-        Some((of, name)) => give_claim(context, job, &of, name, view.found).await,
+        Some(of) => give_claim(context, job, &of, view.found).await,
         None => Ok(None),
     }
 }
 
-/// Returns what the capture of the run under way needs, and its name.
-fn capture_of<'a>(
-    job: &SyncJob,
-    view: &'a View<'_>,
-    valid: &'a ValidatedSyncJob,
-) -> Option<(CaptureOf<'a>, &'a str)> {
-    let (run, _) = view.active()?;
+/// Returns what the capture of the run under way needs.
+fn capture_of<'a>(job: &SyncJob, view: &'a View<'_>, valid: &'a ValidatedSyncJob) -> Option<CaptureOf<'a>> {
+    let run = view.active()?;
     let (demand, name) = (&valid.capture.as_ref()?.of, run.capture.as_ref()?.name.as_str());
     let source = source_capture::source(&view.found.claims)?;
     let owner = view.found.run.as_ref()?.owner_ref(&())?;
     let by_job = job.owner_ref(&()).filter(|_| change_base::may_have_base(valid));
     let snapshot_owner = by_job.unwrap_or_else(|| owner.clone());
-    Some((CaptureOf { job: valid, demand, run, owner, snapshot_owner, source }, name))
+    Some(CaptureOf { job: valid, demand, run, owner, snapshot_owner, source, name })
 }
 
 async fn give_claim(
     context: &Context,
     job: &SyncJob,
     of: &CaptureOf<'_>,
-    name: &str,
     found: &Found,
 ) -> Result<Option<Refusal>, CaptureError> {
-    let client = &context.client;
+    let (client, name) = (&context.client, of.name);
     if let Some(there) = storage_progress::claim(client, job, name).await? {
         let foreign = || Refusal::Hindered(source_capture::not_of_run("claim", name));
         return Ok((!source_capture::is_of_run(&there.metadata, of.run)).then(foreign));
@@ -134,7 +129,7 @@ async fn give_claim(
             Err(fault) => return Ok(Some(Refusal::Hindered(fault))),
         },
     };
-    match of.claim(name, class.as_ref(), snapshot.as_ref()) {
+    match of.claim(class.as_ref(), snapshot.as_ref()) {
         Some(claim) => refused(create(&read::api(client, job), &claim).await),
         None => Ok(None),
     }

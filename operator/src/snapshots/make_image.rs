@@ -33,7 +33,7 @@ pub(crate) async fn make(
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Fault>, CaptureError> {
-    let asked = view.active().and_then(|(run, _)| Some((run, run.image.as_ref()?)));
+    let asked = view.active().and_then(|run| Some((run, run.image.as_ref()?)));
     let (Some((run, asked)), Some(demand)) = (asked, &valid.images) else { return Ok(None) };
     let (Some(owner), Captured::Missing) = (job.owner_ref(&()), &view.found.facts.imaged) else {
         return Ok(None);
@@ -60,7 +60,7 @@ pub(crate) async fn prune(
     let claims = context.known.claims.in_namespace(&valid.namespace);
     let used = destination_image::in_use(claims.iter().map(AsRef::as_ref));
     let latest = status.latest_image.as_ref().map(|image| image.name.as_str());
-    for gone in destination_image::surplus(&images, (latest, demand.of.retain.last), &used) {
+    for gone in destination_image::surplus(&images, latest, demand.of.retain.last, &used) {
         delete(&snapshots(&context.client, &valid.namespace), gone).await?;
     }
     Ok(())

@@ -134,21 +134,23 @@ pub struct CaptureOf<'a> {
     pub snapshot_owner: OwnerReference,
     /// The source's claim.
     pub source: &'a PersistentVolumeClaim,
+    /// The name of what is made.
+    pub name: &'a str,
 }
 
 impl CaptureOf<'_> {
     /// Builds the VolumeSnapshot.
-    pub fn snapshot(&self, name: &str) -> DynamicObject {
+    pub fn snapshot(&self) -> DynamicObject {
         let mut spec =
             json!({"source": {"persistentVolumeClaimName": self.job.ends.source.claim().map(|it| &it.name)}});
         if let Some(class) = &self.demand.volume_snapshot_class_name {
             spec["volumeSnapshotClassName"] = json!(class);
         }
-        let snapshot = DynamicObject::new(name, &snapshot_type()).data(json!({"spec": spec}));
+        let snapshot = DynamicObject::new(self.name, &snapshot_type()).data(json!({"spec": spec}));
         let owner_references = Some(vec![self.snapshot_owner.clone()]);
         let annotations = Some([(names::ANNOTATION_RUN_UID.into(), self.owner.uid.clone())].into());
         DynamicObject {
-            metadata: ObjectMeta { owner_references, annotations, ..self.metadata(name) },
+            metadata: ObjectMeta { owner_references, annotations, ..self.metadata() },
             ..snapshot
         }
     }
@@ -157,7 +159,6 @@ impl CaptureOf<'_> {
     /// if a source has no size, or a group has no snapshot of it.
     pub fn claim(
         &self,
-        name: &str,
         class: Option<&StorageClass>,
         snapshot: Option<&DynamicObject>,
     ) -> Option<PersistentVolumeClaim> {
@@ -168,7 +169,7 @@ impl CaptureOf<'_> {
         let actual = self.source.status.as_ref().and_then(|it| it.capacity.as_ref()?.get("storage").cloned());
         let size = [actual.or(own), needed].into_iter().flatten().reduce(claim_growth::larger)?;
         let origin = match self.demand.method {
-            CaptureMethod::Snapshot => (Some(SNAPSHOT_GROUP.to_string()), "VolumeSnapshot", name),
+            CaptureMethod::Snapshot => (Some(SNAPSHOT_GROUP.to_string()), "VolumeSnapshot", self.name),
             CaptureMethod::Group => {
                 (Some(SNAPSHOT_GROUP.to_string()), "VolumeSnapshot", snapshot?.metadata.name.as_deref()?)
             }
@@ -178,7 +179,7 @@ impl CaptureOf<'_> {
         };
         let class_name = self.demand.storage_class_name.clone().or_else(|| source.storage_class_name.clone());
         Some(PersistentVolumeClaim {
-            metadata: self.metadata(name),
+            metadata: self.metadata(),
             spec: Some(PersistentVolumeClaimSpec {
                 storage_class_name: class_name,
                 access_modes: Some(self.modes(class, source)),
@@ -209,14 +210,14 @@ impl CaptureOf<'_> {
         if is_shallow { vec!["ReadOnlyMany".into()] } else { source.access_modes.clone().unwrap_or_default() }
     }
 
-    fn metadata(&self, name: &str) -> ObjectMeta {
+    fn metadata(&self) -> ObjectMeta {
         let labels = [
             (names::LABEL_MANAGED_BY, names::FIELD_MANAGER.to_string()),
             (names::LABEL_SYNCJOB, names::label_value(&self.job.name)),
             (names::LABEL_RUN, self.run.id.clone()),
         ];
         ObjectMeta {
-            name: Some(name.into()),
+            name: Some(self.name.into()),
             namespace: Some(self.job.namespace.clone()),
             labels: Some(labels.map(|(key, value)| (key.to_string(), value)).into()),
             owner_references: Some(vec![self.owner.clone()]),
@@ -342,9 +343,10 @@ mod tests {
             OwnerReference { kind: "SyncRun".into(), name: "web-1".into(), ..OwnerReference::default() };
         let demand = &job.capture.as_ref().unwrap().of;
         let snapshot_owner = owner.clone();
-        let of = CaptureOf { job: &job, demand, run: &run, owner, snapshot_owner, source: &source };
-        let claim = of.claim("c", class, Some(taken)).unwrap();
-        (serde_json::to_value(of.snapshot("c")).unwrap(), serde_json::to_value(claim).unwrap())
+        let of =
+            CaptureOf { job: &job, demand, run: &run, owner, snapshot_owner, source: &source, name: "c" };
+        let claim = of.claim(class, Some(taken)).unwrap();
+        (serde_json::to_value(of.snapshot()).unwrap(), serde_json::to_value(claim).unwrap())
     }
 
     #[test]

@@ -8,8 +8,8 @@ use contract::{Compression, DeleteLimit, Demands, RunParams, Side, regression::R
 use super::fields::{ValidationError, duration, invalid, number};
 use crate::{
     api::{
-        CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, Files, HistoryLimit,
-        MAX_PARALLELISM, Placement, PodSettings, REMOTE_LIMITS, Regression, RunFolder, SyncJobSpec, Transfer,
+        CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, HistoryLimit, MAX_PARALLELISM,
+        Placement, PodSettings, REMOTE_LIMITS, Regression, RunFolder, SyncJobSpec, Transfer,
     },
     ends::{claim_end::Claim, end_kind::EndKind, remote_end::RemoteEnd, source_and_sink::Ends},
     hooks::hook_state,
@@ -79,9 +79,8 @@ impl ValidatedSyncJob {
     }
 
     /// Returns the end that is no claim, if there is one: the run has one pod then, with the claim of the other end.
-    pub fn outside(&self) -> Option<(Side, &EndKind)> {
-        let ends = [(Side::Source, &self.ends.source), (Side::Sink, &self.ends.sink)];
-        ends.into_iter().find(|(_, end)| end.claim().is_none())
+    pub fn outside(&self) -> Option<Side> {
+        [Side::Source, Side::Sink].into_iter().find(|side| self.ends.of(*side).claim().is_none())
     }
 
     /// Returns the end that another cluster or machine serves.
@@ -203,7 +202,12 @@ fn parallelism(spec: &SyncJobSpec) -> Result<u32, ValidationError> {
 
 fn params(spec: &SyncJobSpec) -> Result<RunParams, ValidationError> {
     let files = &spec.files;
-    let (min_size, max_size) = sizes(files)?;
+    let min_size = size("files.minSize", files.min_size.as_ref())?;
+    let max_size = size("files.maxSize", files.max_size.as_ref())?;
+    if min_size.zip(max_size).is_some_and(|(min, max)| min > max) {
+        let problem = "is above maxSize, so no file would be synced; change one of them";
+        return Err(invalid("files.minSize", problem));
+    }
     let params = RunParams {
         delete: files.delete,
         // The owner of a SyncJob names the claim, and its first run keeps the delete limit.
@@ -246,19 +250,10 @@ fn demands(spec: &SyncJobSpec, name: &str, namespace: &str) -> Result<Demands, V
     })
 }
 
-/// Returns the minimum and maximum size of the files that are synced, in bytes.
-fn sizes(files: &Files) -> Result<(Option<u64>, Option<u64>), ValidationError> {
-    let read = |field, size: Option<&String>| {
-        size.map(|size| contract::parse_bytes(size).map_err(|error| invalid(field, error.to_string())))
-            .transpose()
-    };
-    let (min, max) =
-        (read("files.minSize", files.min_size.as_ref())?, read("files.maxSize", files.max_size.as_ref())?);
-    if min.zip(max).is_some_and(|(min, max)| min > max) {
-        Err(invalid("files.minSize", "is above maxSize, so no file would be synced; change one of them"))
-    } else {
-        Ok((min, max))
-    }
+/// Returns the size that a field states, in bytes.
+fn size(field: &'static str, text: Option<&String>) -> Result<Option<u64>, ValidationError> {
+    let read = |text: &String| contract::parse_bytes(text).map_err(|error| invalid(field, error.to_string()));
+    text.map(read).transpose()
 }
 
 fn compression(transfer: &Transfer) -> Result<Compression, ValidationError> {

@@ -22,7 +22,10 @@ use crate::{
     },
     snapshots::{change_base, destination_image, source_capture},
     spec::validate::ValidatedSyncJob,
-    volumes::{claim_creation, claim_growth, claims::Blocked},
+    volumes::{
+        claim_creation, claim_growth,
+        claims::{Blocked, LostClaim},
+    },
 };
 
 /// Starts a run that was just recorded if nothing seems to block it, and notes in the status what blocks it otherwise.
@@ -100,7 +103,7 @@ pub(crate) fn turn(
             let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
             run_status::postpone(status, outcome, &suspects, *at, now);
         }
-        Step::Finish(outcome) => finish(status, outcome, valid, found, (generation, now)),
+        Step::Finish(outcome) => finish(status, outcome, valid, found, generation, now),
     }
     note_identity(status, step, valid, found);
     valid.iter().for_each(|valid| change_base::give_up(status, valid));
@@ -154,7 +157,8 @@ fn finish(
     outcome: &Outcome,
     valid: &Result<ValidatedSyncJob, Fault>,
     found: &Found,
-    (generation, now): (i64, Timestamp),
+    generation: i64,
+    now: Timestamp,
 ) {
     let run = status.active_run.clone().unwrap_or_default();
     let benchmark = Some(&run).filter(|run| run.benchmark.is_some());
@@ -163,10 +167,10 @@ fn finish(
     run_status::finish(status, outcome, limit, now);
     if benchmark.is_none() {
         readiness::give_way(status, now);
-        conclude(status, outcome, valid, found, (&run, generation, now));
+        conclude(status, outcome, valid, found, &run, generation, now);
     }
-    if let Some((_, fault)) = found.lost() {
-        readiness::refused(status, &fault, generation, now);
+    if let Some(lost) = found.lost() {
+        readiness::refused(status, &lost.fault, generation, now);
     }
 }
 
@@ -193,8 +197,7 @@ fn note_identity(
 
 /// Returns whether the claim with the copy was lost or made anew since the last success.
 fn is_copy_gone(status: &SyncJobStatus, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> bool {
-    let is_lost =
-        |(side, fault): (Side, Fault)| side == Side::Sink && fault.reason != Reason::ClaimTerminating;
+    let is_lost = |lost: LostClaim| lost.side == Side::Sink && lost.fault.reason != Reason::ClaimTerminating;
     found.lost().is_some_and(is_lost)
         || valid
             .as_ref()
@@ -208,14 +211,16 @@ fn conclude(
     outcome: &Outcome,
     valid: &Result<ValidatedSyncJob, Fault>,
     found: &Found,
-    (run, generation, now): (&ActiveRun, i64, Timestamp),
+    run: &ActiveRun,
+    generation: i64,
+    now: Timestamp,
 ) {
     if let Ok(valid) = valid {
         destination_identity::remember(status, valid, found.destination_uid(), &outcome.report);
         source_identity::remember(status, valid, run, outcome.report.result);
         destination_image::remember(status, run, outcome.report.result);
         let has_room = found.line.as_ref().is_none_or(Line::has_room_for_base);
-        change_base::remember(status, valid, (run, has_room), &outcome.report);
+        change_base::remember(status, valid, run, has_room, &outcome.report);
         let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
         if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
             regression::judge(status, rule, generation, now);

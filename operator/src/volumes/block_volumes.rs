@@ -21,11 +21,12 @@ use crate::{
 /// that only applies to files.
 pub fn settle(job: ValidatedSyncJob, claims: &[Claim]) -> Result<ValidatedSyncJob, Fault> {
     let is_block = |side| claims::is_block(claims.iter().find(|claim| claim.side == side)?);
-    if let Some((side, outside)) = job.outside() {
+    if let Some(side) = job.outside() {
         return if is_block(shard_pairs::other(side)) == Some(true) {
             let message = format!(
-                "The claim has volumeMode Block, and {outside} takes and gives files. Name a claim with a file system, or \
-                 claims at both ends."
+                "The claim has volumeMode Block, and {} takes and gives files. Name a claim with a file system, or \
+                 claims at both ends.",
+                job.ends.of(side)
             );
             Err(Fault::new(Reason::BlockVolume, message))
         } else {

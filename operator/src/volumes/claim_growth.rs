@@ -42,10 +42,10 @@ pub enum Growth {
 /// Returns the destination's claim if it is bound and too small for the spec's size, or else for the size of the
 /// source's claim.
 pub fn wanted(create: Option<&CreateClaim>, claims: &[Claim]) -> Option<Growing> {
-    let (claim, wanted) = to_grow(create, claims)?;
+    let Growable { claim, size: to } = growable(create, claims)?;
     let from = requested(&claim)?;
-    let is_smaller = bytes(&from)? < bytes(&wanted)? && capacity(&claim) < bytes(&wanted);
-    is_smaller.then_some(Growing { claim, from, to: wanted })
+    let is_smaller = bytes(&from)? < bytes(&to)? && capacity(&claim) < bytes(&to);
+    is_smaller.then_some(Growing { claim, from, to })
 }
 
 /// Judges the destination's claim. If it has to grow, its storage class must have been read.
@@ -57,12 +57,12 @@ pub fn judge(create: Option<&CreateClaim>, claims: &[Claim]) -> Growth {
             None => Growth::Due(Box::new(growing)),
         };
     }
-    let Some((claim, wanted)) = to_grow(create, claims) else { return Growth::Unneeded };
+    let Some(Growable { claim, size }) = growable(create, claims) else { return Growth::Unneeded };
     let status = claim.status.clone().unwrap_or_default();
-    if capacity(&claim) >= bytes(&wanted) || waits_for_pod(&status) {
+    if capacity(&claim) >= bytes(&size) || waits_for_pod(&status) {
         return Growth::Unneeded;
     }
-    Growth::Blocked(under_way(&claim, &wanted, &status))
+    Growth::Blocked(under_way(&claim, &size, &status))
 }
 
 /// Returns the status message about the expansion.
@@ -72,13 +72,19 @@ pub fn announced(growing: &Growing) -> Fault {
     Fault::new(Reason::ClaimGrows, message)
 }
 
-/// Returns the destination's claim and the size that it should have, if the spec allows it to grow.
-fn to_grow(create: Option<&CreateClaim>, claims: &[Claim]) -> Option<(PersistentVolumeClaim, Quantity)> {
+/// A claim that may grow, and the size that it should have.
+struct Growable {
+    claim: PersistentVolumeClaim,
+    size: Quantity,
+}
+
+/// Returns the destination's claim, if the spec allows it to grow.
+fn growable(create: Option<&CreateClaim>, claims: &[Claim]) -> Option<Growable> {
     let create = create.filter(|create| create.grow)?;
     let of = |side| claims.iter().find(|claim| claim.side == side)?.found.as_ref();
     let sink = of(Side::Sink).filter(|claim| is_bound(claim))?;
-    let wanted = create.size.clone().map(Quantity).or_else(|| requested(of(Side::Source)?))?;
-    Some((sink.clone(), wanted))
+    let size = create.size.clone().map(Quantity).or_else(|| requested(of(Side::Source)?))?;
+    Some(Growable { claim: sink.clone(), size })
 }
 
 fn is_bound(claim: &PersistentVolumeClaim) -> bool {

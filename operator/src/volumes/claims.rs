@@ -60,6 +60,15 @@ pub fn check(claim: &Claim) -> Result<(), Blocked> {
     }
 }
 
+/// A claim that runs cannot use, and why, until a person acts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LostClaim {
+    /// The end that would use it.
+    pub side: Side,
+    /// The reason.
+    pub fault: Fault,
+}
+
 /// Returns the fault of a claim that is missing, terminating or lost, which only a person can repair.
 pub fn loss(claim: &Claim) -> Option<Fault> {
     let Some(found) = &claim.found else { return Some(missing(claim)) };

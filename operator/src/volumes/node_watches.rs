@@ -101,14 +101,15 @@ impl VolumeFeeds {
         client: &Client,
         health: &Arc<Health>,
     ) -> Vec<BoxStream<'static, watcher::Result<()>>> {
-        let volumes = self.volumes.map(|feed| changes((client, health), feed, slim_volume));
-        let attachments = self.attachments.map(|feed| changes((client, health), feed, slim));
+        let volumes = self.volumes.map(|feed| changes(client, health, feed, slim_volume));
+        let attachments = self.attachments.map(|feed| changes(client, health, feed, slim));
         volumes.into_iter().chain(attachments).collect()
     }
 }
 
 fn changes<K>(
-    (client, health): (&Client, &Arc<Health>),
+    client: &Client,
+    health: &Arc<Health>,
     feed: Feed<K>,
     slim: fn(K) -> K,
 ) -> BoxStream<'static, watcher::Result<()>>

@@ -115,7 +115,7 @@ mod tests {
     fn a_hole_that_comes_in_parts_is_one() {
         const MIB: usize = 1 << 20;
         let store = BucketStore::in_memory();
-        let (_, mut packs) = packs_of(&store).unwrap();
+        let mut packs = packs_of(&store).unwrap().packs;
         let mut ids = Vec::new();
         for holes in [&[3 * MIB as u64][..], &[MIB as u64, 2 * MIB as u64]] {
             let mut sender = ContentSender::new(3 * MIB as u64 + 4);

@@ -8,10 +8,10 @@ use std::{
 use contract::{BucketUrl, StoreKey, chain};
 use syncer::snapshot::{
     Roots, Snapshot, SnapshotError, SnapshotId,
-    check::{ReadPace, StoreShare, Verified},
+    check::ReadPace,
     copy::ContentPiece,
-    offsite::{ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder},
-    store::{Folder, FolderId},
+    offsite::{ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder, RemovedSnapshots, VerifiedShare},
+    store::{EncodedFolder, Folder, FolderId},
 };
 use volferry_core::hash::ContentId;
 
@@ -21,8 +21,8 @@ use super::{
     bucket_store::BucketStore,
     content_sender::ContentSender,
     pack_writer::PackWriter,
-    prune_store::prune_store,
-    send_history::{Published, packs_of, publish_snapshot},
+    prune_store::{PrunedStore, prune_store},
+    send_history::{Published, WritableStore, packs_of, publish_snapshot},
     store_list::StoreList,
     verify_turn::{CheckedTurn, verify_in_turn},
 };
@@ -51,7 +51,7 @@ impl OffsiteBucket {
     /// If it cannot be read or made, or the key is another one.
     pub fn open(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
         let store = Arc::new(BucketStore::open_or_make(url, key)?);
-        let (list, packs) = packs_of(&store)?;
+        let WritableStore { list, packs } = packs_of(&store)?;
         Ok(Self { store, list, packs, sender: ContentSender::new(0), written: 0 })
     }
 
@@ -141,7 +141,7 @@ impl OffsiteStore for OffsiteBucket {
     }
 
     fn add_folder(&mut self, folder: &Folder) -> Result<FolderId, SnapshotError> {
-        let (id, bytes) = folder.encode();
+        let EncodedFolder { id, bytes } = folder.encode();
         self.packs.add_folder(folder, id, &bytes).map_err(offsite)?;
         Ok(id)
     }
@@ -155,31 +155,32 @@ impl OffsiteStore for OffsiteBucket {
     }
 
     fn publish(&mut self, snapshot: &Snapshot, change: &mut ChangeRoots<'_>) -> Result<bool, SnapshotError> {
-        let known = (&mut self.list, &mut self.packs);
-        match publish_snapshot(&self.store, known, snapshot, change).map_err(offsite)? {
+        let published = publish_snapshot(&self.store, &mut self.list, &mut self.packs, snapshot, change);
+        match published.map_err(offsite)? {
             Published::Done => Ok(true),
             Published::Pruned => {
                 self.written += self.packs.written;
                 // The packs that were sent are found by their ends.
-                (self.list, self.packs) = packs_of(&self.store).map_err(offsite)?;
+                WritableStore { list: self.list, packs: self.packs } =
+                    packs_of(&self.store).map_err(offsite)?;
                 Ok(false)
             }
         }
     }
 
-    fn remove(&mut self, judge: &JudgeRoots<'_>) -> Result<(BTreeSet<SnapshotId>, u64), SnapshotError> {
-        if let Some(removed) = self.remove_from_list(judge).map_err(offsite)? {
-            return Ok((removed, 0));
+    fn remove(&mut self, judge: &JudgeRoots<'_>) -> Result<RemovedSnapshots, SnapshotError> {
+        if let Some(snapshots) = self.remove_from_list(judge).map_err(offsite)? {
+            return Ok(RemovedSnapshots { snapshots, bytes: 0 });
         }
-        let pruned = prune_store(&self.store, judge, false).map_err(offsite)?;
+        let PrunedStore { snapshots, bytes, .. } = prune_store(&self.store, judge, false).map_err(offsite)?;
         self.list = self.store.list().map_err(offsite)?;
-        Ok((pruned.snapshots, pruned.bytes))
+        Ok(RemovedSnapshots { snapshots, bytes })
     }
 
-    fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<(StoreShare, Verified), SnapshotError> {
+    fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<VerifiedShare, SnapshotError> {
         // Where nothing can be noted, the next run checks this part again.
         let CheckedTurn { part, checked, noted: _ } =
             verify_in_turn(&self.store, of, pace).map_err(offsite)?;
-        Ok((part, checked.verified))
+        Ok(VerifiedShare { part, verified: checked.verified })
     }
 }

@@ -11,7 +11,7 @@ use syncer::{
         Engine, Snapshot, SnapshotError, Stamps,
         copy::{ContentPiece, CopiedHistory, HistorySource, OfferedHistory, RequestedContent, selected},
         offsite::ChangeRoots,
-        store::{ContentRef, Folder, FolderFile, FolderRef, Home, ObjectRef},
+        store::{ContentRef, EncodedFolder, Folder, FolderFile, FolderRef, Home, ObjectRef},
     },
 };
 use volferry_core::tree::stamps::IN_MOTION;
@@ -102,7 +102,7 @@ impl<'a> Sending<'a> {
         source: &'a mut dyn HistorySource,
         offer: &'a OfferedHistory,
     ) -> Result<Self, BucketError> {
-        let (list, packs) = packs_of(store)?;
+        let WritableStore { list, packs } = packs_of(store)?;
         Ok(Self { store, source, offer, list, packs, bytes: 0 })
     }
 
@@ -133,11 +133,11 @@ impl<'a> Sending<'a> {
             if self.packs.unpublished.is_empty() {
                 return Ok(());
             }
-            let known = (&mut self.list, &mut self.packs);
-            if let Published::Done = publish(self.store, known, &mut |_| Ok(true))? {
+            let published = publish(self.store, &mut self.list, &mut self.packs, &mut |_| Ok(true))?;
+            if let Published::Done = published {
                 return Ok(());
             }
-            (self.list, self.packs) = packs_of(self.store)?;
+            WritableStore { list: self.list, packs: self.packs } = packs_of(self.store)?;
         }
         Err(BucketError::Contended(self.store.url().clone()))
     }
@@ -158,13 +158,13 @@ impl<'a> Sending<'a> {
                 ..offered.clone()
             };
             self.bytes += snapshot.added_bytes;
-            let published =
-                publish_snapshot(self.store, (&mut self.list, &mut self.packs), &snapshot, &mut |_| Ok(()))?;
+            let (list, packs) = (&mut self.list, &mut self.packs);
+            let published = publish_snapshot(self.store, list, packs, &snapshot, &mut |_| Ok(()))?;
             if let Published::Done = published {
                 return Ok(snapshot);
             }
             // The packs that were sent are found by their ends.
-            (self.list, self.packs) = packs_of(self.store)?;
+            WritableStore { list: self.list, packs: self.packs } = packs_of(self.store)?;
         }
         Err(BucketError::Contended(self.store.url().clone()))
     }
@@ -186,9 +186,9 @@ impl<'a> Sending<'a> {
             self.folder(&child, &below(path, name))?;
         }
         let folder = without_places(folder);
-        let (is, bytes) = folder.encode();
-        if is == there.id {
-            self.packs.add_folder(&folder, is, &bytes)
+        let EncodedFolder { id, bytes } = folder.encode();
+        if id == there.id {
+            self.packs.add_folder(&folder, id, &bytes)
         } else {
             Err(BucketError::Snapshot(SnapshotError::Elsewhere(format!("it has a damaged directory {path}"))))
         }
@@ -242,12 +242,13 @@ impl<'a> Sending<'a> {
 /// Adds a snapshot to the list, with an index of the packs that were sent for it. `change` makes further changes.
 pub(crate) fn publish_snapshot(
     store: &BucketStore,
-    (known, packs): (&mut StoreList, &mut PackWriter),
+    known: &mut StoreList,
+    packs: &mut PackWriter,
     snapshot: &Snapshot,
     change: &mut ChangeRoots<'_>,
 ) -> Result<Published, BucketError> {
     packs.need(BlobId::folder(snapshot.tree.id));
-    publish(store, (known, packs), &mut |list| {
+    publish(store, known, packs, &mut |list| {
         if list.roots.get(snapshot.id).is_some() {
             return Ok(false);
         }
@@ -264,7 +265,8 @@ pub(crate) fn publish_snapshot(
 /// Adds an index of the packs that were sent to the list. `add` adds what needs them, or returns that nothing does.
 pub(crate) fn publish(
     store: &BucketStore,
-    (known, packs): (&mut StoreList, &mut PackWriter),
+    known: &mut StoreList,
+    packs: &mut PackWriter,
     add: &mut dyn FnMut(&mut StoreList) -> Result<bool, BucketError>,
 ) -> Result<Published, BucketError> {
     let sent = &packs.unpublished;
@@ -294,9 +296,15 @@ pub(crate) fn publish(
     Ok(Published::Pruned)
 }
 
+/// The newest list of a store, and a writer that knows its blobs.
+pub(crate) struct WritableStore {
+    pub list: StoreList,
+    pub packs: PackWriter,
+}
+
 /// Returns the newest list, and a writer that knows its blobs, but for those that are lost, and the contents in packs
 /// that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
-pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWriter), BucketError> {
+pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<WritableStore, BucketError> {
     let mut known = store.known_packs()?;
     let broken = known.drop_lost(store)?;
     let KnownPacks { list, index, mut there } = known;
@@ -313,7 +321,7 @@ pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<(StoreList, PackWrite
     let mut packs = PackWriter::new(Arc::clone(store), index);
     packs.take_over(adopted, oldest);
     packs.broken = broken;
-    Ok((list, packs))
+    Ok(WritableStore { list, packs })
 }
 
 /// Returns the path of an entry, for messages.

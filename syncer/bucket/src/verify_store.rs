@@ -255,13 +255,13 @@ mod tests {
     use super::*;
     use crate::{
         blob::encode_parts,
-        send_history::{packs_of, publish},
+        send_history::{WritableStore, packs_of, publish},
     };
 
     #[test]
     fn a_list_of_pieces_that_are_not_all_there_is_damaged_and_named_in_the_list() {
         let store = BucketStore::in_memory();
-        let (mut list, mut packs) = packs_of(&store).unwrap();
+        let WritableStore { mut list, mut packs } = packs_of(&store).unwrap();
         let [here, gone] = [b"here", b"gone"].map(|bytes| ContentId::of(bytes));
         packs.add(BlobId::data(here), b"here").unwrap();
         for (whole, parts) in [
@@ -272,7 +272,7 @@ mod tests {
             packs.add(BlobId::pieces(ContentId([whole; 32])), &encode_parts(&parts)).unwrap();
         }
         packs.finish().unwrap();
-        publish(&store, (&mut list, &mut packs), &mut |_| Ok(true)).unwrap();
+        publish(&store, &mut list, &mut packs, &mut |_| Ok(true)).unwrap();
         let verify = || {
             let monitor = Monitor::default();
             verify_store(&store, StoreShare::default(), &ReadPace::new(None, &monitor)).unwrap()
@@ -281,7 +281,7 @@ mod tests {
         checked.noted.unwrap();
         assert_eq!(checked.verified.damaged.len(), 2, "{:?}", checked.verified);
         assert_eq!(store.list().unwrap().damaged.len(), 2);
-        let (_, packs) = packs_of(&store).unwrap();
+        let packs = packs_of(&store).unwrap().packs;
         let has = [1, 2, 3].map(|whole| packs.has(&BlobId::pieces(ContentId([whole; 32]))));
         assert_eq!(has, [true, false, false]);
         assert_eq!(verify().verified.damaged.len(), 2, "it is still damaged, and named once");

@@ -48,11 +48,7 @@ pub(super) fn read(file: String) -> Result<ChangedBlocks, ChangedListError> {
         .ok_or_else(|| ChangedListError::TooLong(path.into()))?;
     let text = String::from_utf8_lossy(&bytes);
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    let List { base, ranges } = parse(lines).map_err(|(line, problem)| ChangedListError::Line {
-        path: path.into(),
-        line,
-        problem,
-    })?;
+    let List { base, ranges } = parse(path, lines)?;
     let ranges = ChangedRanges::new(ranges)
         .map_err(|source| ChangedListError::Ranges { path: path.into(), source })?;
     Ok(ChangedBlocks { base, ranges, file })
@@ -66,15 +62,19 @@ struct List {
 }
 
 /// Parses numbered lines.
-fn parse<'a>(mut lines: impl Iterator<Item = (usize, &'a str)>) -> Result<List, (usize, LineProblem)> {
-    let (number, first) = lines.next().ok_or((1, LineProblem::NoBase))?;
-    let hash = first.strip_prefix("base ").ok_or((number, LineProblem::NoBase))?;
-    let base = hash.trim().parse::<ContentHash>().map_err(|error| (number, LineProblem::Base(error)))?;
+fn parse<'a>(
+    path: &Path,
+    mut lines: impl Iterator<Item = (usize, &'a str)>,
+) -> Result<List, ChangedListError> {
+    let wrong = |line, problem| ChangedListError::Line { path: path.into(), line, problem };
+    let (number, first) = lines.next().ok_or_else(|| wrong(1, LineProblem::NoBase))?;
+    let hash = first.strip_prefix("base ").ok_or_else(|| wrong(number, LineProblem::NoBase))?;
+    let base = hash.trim().parse::<ContentHash>().map_err(|error| wrong(number, LineProblem::Base(error)))?;
     let pair = |(number, line): (usize, &str)| {
         let mut words = line.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
         match (words.next().flatten(), words.next().flatten(), words.next()) {
             (Some(offset), Some(len), None) => Ok((offset, len)),
-            _ => Err((number, LineProblem::NoRange(line.chars().take(80).collect()))),
+            _ => Err(wrong(number, LineProblem::NoRange(line.chars().take(80).collect()))),
         }
     };
     Ok(List { base, ranges: lines.map(pair).collect::<Result<_, _>>()? })

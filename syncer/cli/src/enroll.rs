@@ -222,7 +222,7 @@ fn command<T>(
         RemoteError::Start { program: program.unwrap_or_default(), source }
     };
     let ssh = Ssh::start(&rsh, &flags.place.reached, command.as_ref(), &screen).map_err(not_started)?;
-    let (from, _) = ssh.files().map_err(not_started)?;
+    let from = ssh.files().map_err(not_started)?.from;
     let within = flags.connect_timeout.unwrap_or(SSH_PATIENCE);
     let _watch = ssh.expect_answer(within).map_err(not_started)?;
     for line in BufReader::new(from.take(MAX_ANSWER_BYTES)).lines().map_while(Result::ok) {

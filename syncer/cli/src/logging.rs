@@ -117,19 +117,21 @@ where
 
 /// Returns the log levels of each crate.
 fn filter(verbosity: u8, quiet: bool) -> Targets {
-    let (own, others) = levels(verbosity);
+    let [own, others] = [verbosity.saturating_add(1), verbosity.min(3)].map(level);
     let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
     let quiet_ones = REPORTED.map(|name| (name, LevelFilter::OFF));
     let filter = if verbosity == 0 { filter.with_targets(quiet_ones) } else { filter };
     if verbosity == 0 && !quiet { filter.with_target(RUNS, LevelFilter::INFO) } else { filter }
 }
 
-fn levels(verbosity: u8) -> (LevelFilter, LevelFilter) {
+/// Returns the level of other crates; that of the own ones is one above.
+fn level(verbosity: u8) -> LevelFilter {
     match verbosity {
-        0 => (LevelFilter::WARN, LevelFilter::ERROR),
-        1 => (LevelFilter::INFO, LevelFilter::WARN),
-        2 => (LevelFilter::DEBUG, LevelFilter::INFO),
-        _ => (LevelFilter::TRACE, LevelFilter::DEBUG),
+        0 => LevelFilter::ERROR,
+        1 => LevelFilter::WARN,
+        2 => LevelFilter::INFO,
+        3 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     }
 }
 

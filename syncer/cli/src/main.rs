@@ -140,7 +140,7 @@ fn parse() -> Result<Flags, RefusedLine> {
         "sync" => dashed_paths::spell_out(&args).map_err(|error| usage_error(command, &error))?,
         _ => args.clone(),
     };
-    let (parsed, args) = ours(&args, command)?;
+    let OwnLine { flags: parsed, args } = ours(&args, command)?;
     let defaults = Defaults::read().map_err(|error| usage_error(command, &error))?;
     if defaults.is_empty() {
         return Ok(parsed);
@@ -160,12 +160,17 @@ fn parse() -> Result<Flags, RefusedLine> {
     })
 }
 
-/// Parses the arguments, and returns them with flags of this program only. Flags of rsync are translated only if there
-/// is another error without that.
-fn ours(args: &[OsString], command: &str) -> Result<(Flags, Vec<OsString>), clap::Error> {
+/// A command line with flags of this program only, and what they say.
+struct OwnLine {
+    flags: Flags,
+    args: Vec<OsString>,
+}
+
+/// Parses the arguments. Flags of rsync are translated only if there is another error without that.
+fn ours(args: &[OsString], command: &str) -> Result<OwnLine, clap::Error> {
     let error = match Flags::try_parse_from(args) {
         Err(error) if error.use_stderr() && command != "receive" => error,
-        parsed => return parsed.map(|flags| (flags, args.to_vec())),
+        parsed => return parsed.map(|flags| OwnLine { flags, args: args.to_vec() }),
     };
     let mut flags = Flags::command();
     flags.build();
@@ -175,10 +180,10 @@ fn ours(args: &[OsString], command: &str) -> Result<(Flags, Vec<OsString>), clap
     match translated {
         Ok(ours) if ours[..] == args[2..] => Err(error),
         Ok(ours) => {
-            let line: Vec<_> = args[..2].iter().cloned().chain(ours).collect();
-            Flags::try_parse_from(&line)
+            let args: Vec<_> = args[..2].iter().cloned().chain(ours).collect();
+            Flags::try_parse_from(&args)
                 .map_err(|other| if error.kind() == ErrorKind::UnknownArgument { other } else { error })
-                .map(|flags| (flags, line))
+                .map(|flags| OwnLine { flags, args })
         }
         Err(refused) => Err(usage_error(command, &refused)),
     }

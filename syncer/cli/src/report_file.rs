@@ -30,7 +30,7 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     refuse_own_folder::check(path.parent().unwrap_or(path))?;
-    let (temporary, mut file) = new_beside(path, random_word)?;
+    let NewFile { path: temporary, mut file } = new_beside(path, random_word)?;
     let written = file.write_all(content).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // The first error is the one to report.
@@ -42,12 +42,18 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// The number of names that are tried. If all are taken, another user must have made files of these names on purpose.
 const MAX_TRIES: usize = 16;
 
+/// A file that was just made.
+struct NewFile {
+    path: PathBuf,
+    file: File,
+}
+
 /// Makes a new file beside `path`, under a name with a random `word` in it, so that no file or link of another user is
 /// written to.
 ///
 /// # Errors
 /// `AlreadyExists` when each of [`MAX_TRIES`] names is taken.
-fn new_beside(path: &Path, mut word: impl FnMut() -> String) -> io::Result<(PathBuf, File)> {
+fn new_beside(path: &Path, mut word: impl FnMut() -> String) -> io::Result<NewFile> {
     let mut tries = 0;
     loop {
         let mut name = OsString::from(".");
@@ -57,7 +63,7 @@ fn new_beside(path: &Path, mut word: impl FnMut() -> String) -> io::Result<(Path
         tries += 1;
         match fs::OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < MAX_TRIES => {}
-            opened => return opened.map(|file| (temporary, file)),
+            opened => return opened.map(|file| NewFile { path: temporary, file }),
         }
     }
 }
@@ -137,11 +143,11 @@ mod tests {
         fs::write(&victim, "of somebody else").unwrap();
         symlink("victim", dir.path().join(".r.json.first")).unwrap();
         let mut words = ["first", "second"].into_iter().map(String::from);
-        let (made, mut file) = new_beside(&path, || words.next().unwrap()).unwrap();
+        let NewFile { path: made, mut file } = new_beside(&path, || words.next().unwrap()).unwrap();
         file.write_all(b"report").unwrap();
         assert_eq!(made, dir.path().join(".r.json.second"));
         assert_eq!(fs::read_to_string(&victim).unwrap(), "of somebody else");
-        let taken = new_beside(&path, || "first".into()).unwrap_err();
+        let taken = new_beside(&path, || "first".into()).err().unwrap();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         assert_ne!(random_word(), random_word());
     }

@@ -14,7 +14,7 @@ use contract::{
 use thiserror::Error;
 
 use super::{
-    config::{ChangeForm, Job, LinkConfig, Output, ProgressMode, Run},
+    config::{ChangeForm, Job, LinkConfig, NamedJob, Output, ProgressMode, Run},
     flags::LogFormat,
     itemize,
     link_to_service::AskError,
@@ -22,7 +22,7 @@ use super::{
     messages,
     open_offsite::open_offsite,
     output,
-    remote::why_ssh_failed::RemoteError,
+    remote::{near_end::StartedLink, why_ssh_failed::RemoteError},
     report_file, run_log,
     screen::Screen,
     show_progress::{Live, Look},
@@ -93,7 +93,7 @@ impl LinkError {
 /// Carries out `run`, and reports it in all requested forms.
 pub(super) fn run(run: Run) -> ExitCode {
     let Run { jobs, output } = run;
-    let any = |is: fn(&Job) -> bool| jobs.iter().any(|(_, job)| is(job));
+    let any = |is: fn(&Job) -> bool| jobs.iter().any(|it| is(&it.job));
     let (listens, is_far) = (any(Job::listens), any(Job::is_far));
     let serves = any(|job| matches!(job, Job::Receive { once: false, .. } | Job::Send { once: false, .. }));
     let screen = Arc::new(Screen::new(output.progress == ProgressMode::Bar));
@@ -176,12 +176,12 @@ fn show(screen: &Arc<Screen>, output: &Output) -> impl Fn(&PlannedAction) + Send
 }
 
 /// Carries out one run after the other, until one is stopped. Returns the exit code of the first that is not done.
-fn work_all(jobs: Vec<(PathBuf, Job)>, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
+fn work_all(jobs: Vec<NamedJob>, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     let are_several = jobs.len() > 1;
     let mut exit = ExitCode::Done;
-    for (source, job) in jobs {
+    for NamedJob { name, job } in jobs {
         if are_several && !teller.output.quiet {
-            teller.screen.say(&format!("{}:\n", source.to_string_lossy().escape_debug()));
+            teller.screen.say(&format!("{}:\n", name.to_string_lossy().escape_debug()));
         }
         let ended = work(job, monitor, teller);
         exit = if exit == ExitCode::Done { ended } else { exit };
@@ -226,7 +226,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
             Err(error) => error.outcome(&params.run, monitor),
         },
         Job::Push { source, far, params } => match far.start(&teller.screen, monitor) {
-            Ok((link, ssh)) => {
+            Ok(StartedLink { link, ssh }) => {
                 let outcome = session::send(source, &link, &params, monitor);
                 drop(link);
                 ssh.end();
@@ -235,7 +235,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
             Err(error) => LinkError::from(error).outcome(&params.run, monitor),
         },
         Job::Pull { far, destination, demands } => match far.start(&teller.screen, monitor) {
-            Ok((link, ssh)) => {
+            Ok(StartedLink { link, ssh }) => {
                 let outcome = session::receive(destination, &link, &demands, monitor, true, &mut |_| {});
                 drop(link);
                 ssh.end();

@@ -213,26 +213,29 @@ impl Measured<'_> {
         })
     }
 
-    /// Returns the end whose processors are the cause, and the sum of its efforts.
-    fn end_of(&self, cause: Cause) -> Option<(&'static str, Effort)> {
-        let of = |efforts: &[Effort]| sum(efforts, &GROUPS.concat()).with_limit();
-        match cause {
-            Cause::SourceCpu => Some(("the source", of(self.source))),
-            Cause::SinkCpu => Some(("the destination", of(self.sink))),
-            Cause::Cpu => Some(("the run", of(self.sink))),
-            _ => None,
-        }
+    /// Returns the sum of the efforts of the end whose processors are the cause.
+    fn effort_of(&self, cause: Cause) -> Option<Effort> {
+        let efforts = match cause {
+            Cause::SourceCpu => self.source,
+            Cause::SinkCpu | Cause::Cpu => self.sink,
+            _ => return None,
+        };
+        Some(sum(efforts, &GROUPS.concat()).with_limit())
     }
 
     /// Returns the end that was stopped by its CPU limit for most of the time that is charged to its processors.
     fn limited_end(&self, cause: Cause) -> Option<&'static str> {
-        let (end, effort) = self.end_of(cause)?;
-        (effort.stopped() > effort.cpu() / 2).then_some(end)
+        let effort = self.effort_of(cause)?;
+        (effort.stopped() > effort.cpu() / 2).then_some(match cause {
+            Cause::SourceCpu => "the source",
+            Cause::SinkCpu => "the destination",
+            _ => "the run",
+        })
     }
 
     /// Returns the activity that took more than half of the processors' time, or an empty text if none did.
     fn mostly(&self, cause: Cause) -> &'static str {
-        let Some((_, effort)) = self.end_of(cause) else { return "" };
+        let Some(effort) = self.effort_of(cause) else { return "" };
         let half = effort.cpu() / 2;
         match effort {
             Effort { queued_us, .. } if queued_us > half => ", which others used",

@@ -188,19 +188,27 @@ pub fn judge(reports: &[Report], rule: Rule) -> Verdict {
         return Verdict::default();
     }
     let samples: Vec<Sample> = reports.iter().filter_map(Sample::of).collect();
-    judge_by(&samples, None, rule).1
+    judge_by(&samples, None, rule).verdict
 }
 
-/// Judges the last of `runs`, which are in their order, by an earlier baseline if that is comparable. Also returns the
-/// baseline for the next run; `None` while there are too few runs.
-pub fn judge_by(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> (Option<Baseline>, Verdict) {
-    let Some(last) = runs.last() else { return (None, Verdict::default()) };
+/// The judgement on a run, and what the next one is judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Judged {
+    /// The baseline for the next run; `None` while there are too few runs.
+    pub baseline: Option<Baseline>,
+    /// The judgement.
+    pub verdict: Verdict,
+}
+
+/// Judges the last of `runs`, which are in their order, by an earlier baseline if that is comparable.
+pub fn judge_by(runs: &[Sample], known: Option<&Baseline>, rule: Rule) -> Judged {
+    let Some(last) = runs.last() else { return Judged::default() };
     let comparable: Vec<Sample> = runs.iter().filter(|run| run.is_comparable(last)).copied().collect();
     let known = known.filter(|known| known.fits(last));
-    let Some(baseline) = baseline(&comparable, known, rule) else { return (None, Verdict::default()) };
+    let Some(baseline) = baseline(&comparable, known, rule) else { return Judged::default() };
     let usual = baseline.usual(rule.threshold);
     let slower = slower(&comparable, &baseline, &usual);
-    (Some(baseline), Verdict { usual: Some(usual), slower })
+    Judged { baseline: Some(baseline), verdict: Verdict { usual: Some(usual), slower } }
 }
 
 /// Returns the baseline: the known one, else that of the first `window` runs, or that of the last `window` runs in a
@@ -393,17 +401,17 @@ mod tests {
             (0..count).filter_map(|_| Sample::of(&random.run(factor, 0.02))).collect()
         };
         let rule = Rule::default();
-        let (known, verdict) = judge_by(&samples(1.0, 10), None, rule);
+        let Judged { baseline: known, verdict } = judge_by(&samples(1.0, 10), None, rule);
         assert_eq!((known.unwrap().runs, verdict.slower), (10, None));
         let slow = samples(2.0, 10);
-        let (kept, verdict) = judge_by(&slow, known.as_ref(), rule);
-        assert_eq!(kept, known, "slower runs do not move it");
+        let Judged { baseline, verdict } = judge_by(&slow, known.as_ref(), rule);
+        assert_eq!(baseline, known, "slower runs do not move it");
         assert!((1.9..2.1).contains(&verdict.slower.unwrap().ratio));
-        assert_eq!(judge_by(&slow[..2], known.as_ref(), rule).1.slower, None);
-        let (moved, _) = judge_by(&samples(0.5, 10), known.as_ref(), rule);
+        assert_eq!(judge_by(&slow[..2], known.as_ref(), rule).verdict.slower, None);
+        let moved = judge_by(&samples(0.5, 10), known.as_ref(), rule).baseline;
         assert!(moved.unwrap().median_ms < 5_500, "faster ones do");
         let larger = Sample { files_scanned: 50_000, ..slow[0] };
-        assert_eq!(judge_by(&[larger; 3], known.as_ref(), rule), (None, Verdict::default()));
+        assert_eq!(judge_by(&[larger; 3], known.as_ref(), rule), Judged::default());
     }
 
     #[test]

@@ -99,26 +99,23 @@ fn then(change: ModeChange, text: &str) -> Option<ModeChange> {
         ("F", rest) => (false, true, rest),
         _ => (true, true, text),
     };
-    let (next, of_plain) = if rest.bytes().all(|byte| byte.is_ascii_digit()) {
-        octal(rest).map(|change| (change, change))?
-    } else {
-        symbolic(rest)?
-    };
+    let next = if rest.bytes().all(|byte| byte.is_ascii_digit()) { octal(rest)? } else { symbolic(rest)? };
     let ModeChange { folder, program, file } = change;
     Some(ModeChange {
-        folder: if for_folders { folder.then(next) } else { folder },
-        program: if for_files { program.then(next) } else { program },
-        file: if for_files { file.then(of_plain) } else { file },
+        folder: if for_folders { folder.then(next.folder) } else { folder },
+        program: if for_files { program.then(next.program) } else { program },
+        file: if for_files { file.then(next.file) } else { file },
     })
 }
 
-fn octal(digits: &str) -> Option<BitChange> {
+fn octal(digits: &str) -> Option<ModeChange> {
     let set = u16::from_str_radix(digits, 8).ok().filter(|mode| *mode <= ALL)?;
-    Some(BitChange { keep: 0, set })
+    let change = BitChange { keep: 0, set };
+    Some(ModeChange { folder: change, program: change, file: change })
 }
 
-/// Reads a change such as `go=rX`. Returns it, and the change of a file that no user may execute.
-fn symbolic(text: &str) -> Option<(BitChange, BitChange)> {
+/// Reads a change such as `go=rX`.
+fn symbolic(text: &str) -> Option<ModeChange> {
     let at = text.find(['+', '-', '='])?;
     let (mut units, mut set_ids) = (0, 0);
     for user in text[..at].bytes() {
@@ -149,8 +146,8 @@ fn symbolic(text: &str) -> Option<(BitChange, BitChange)> {
         b'-' => BitChange { keep: ALL & !named, set: 0 },
         _ => BitChange { keep: ALL & !(units * 7) & !special, set: named },
     };
-    let of_plain = BitChange { set: if keeps_x { change.set & !0o111 } else { change.set }, ..change };
-    (units != 0).then_some((change, of_plain))
+    let file = BitChange { set: if keeps_x { change.set & !0o111 } else { change.set }, ..change };
+    (units != 0).then_some(ModeChange { folder: change, program: change, file })
 }
 
 /// The owner that all entries get, by numbers; a part that is not named stays.

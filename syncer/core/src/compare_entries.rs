@@ -135,7 +135,7 @@ impl DirPlan {
 
     fn compare(&mut self, here: &Counted<'_>, there: &Counted<'_>, policy: Policy, spared: Spared<'_>) {
         let (Some(a), Some(b)) = (here.entry, there.entry) else { return };
-        let (b, is_noted) = unmarked(b);
+        let (is_noted, b) = (b.meta.mtime.is_marked(), unmarked(b));
         if !a.kind.same_kind(&b.kind) && spared.by_rules(&b) {
             // The rules exclude a directory but not the file of its name, or the reverse. It stays, and an entry that
             // cannot be made beside it is a failure that names it.
@@ -199,7 +199,7 @@ pub fn step(source: &Entry<'_>, sink: &Entry<'_>, policy: Policy) -> Option<Step
 /// Returns the differences between two entries of one name, as far as the policy keeps them. Contents of equal size
 /// count as different if `step` replaces them although metadata does not decide.
 pub fn differences(source: &Entry<'_>, sink: &Entry<'_>, step: Step, policy: Policy) -> Vec<Difference> {
-    let (sink, is_noted) = unmarked(*sink);
+    let (is_noted, sink) = (sink.meta.mtime.is_marked(), unmarked(*sink));
     let content = match (source.kind, sink.kind) {
         (Kind::File { size: a }, Kind::File { size: b }) => {
             a == b
@@ -224,10 +224,9 @@ pub fn differences(source: &Entry<'_>, sink: &Entry<'_>, step: Step, policy: Pol
     found.into_iter().filter(|(_, differs)| *differs).map(|(difference, _)| difference).collect()
 }
 
-/// Returns an entry of the sink with its own time, and whether its content is to be compared.
-fn unmarked(entry: Entry<'_>) -> (Entry<'_>, bool) {
-    let (mtime, is_noted) = entry.meta.mtime.unmarked();
-    (Entry { meta: Meta { mtime, ..entry.meta }, ..entry }, is_noted)
+/// Returns an entry of the sink with its own time.
+fn unmarked(entry: Entry<'_>) -> Entry<'_> {
+    Entry { meta: Meta { mtime: entry.meta.mtime.unmarked(), ..entry.meta }, ..entry }
 }
 
 /// Walks a listing, counting entries and the directories among them.

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use syncer::snapshot::store::{Folder, StoredFolder};
+use syncer::snapshot::store::{EncodedFolder, Folder, StoredFolder};
 
 fuzz_target!(|data: &[u8]| {
     let check = blake3::hash(data);
@@ -11,9 +11,9 @@ fuzz_target!(|data: &[u8]| {
     match StoredFolder::decode(&bytes) {
         Ok(StoredFolder::Whole(folder)) => {
             check_rows(&folder);
-            let (id, out) = folder.encode();
+            let EncodedFolder { id, bytes } = folder.encode();
             assert_eq!(id, folder.id());
-            assert_eq!(Folder::decode(&out).expect("what was written can be read"), folder);
+            assert_eq!(Folder::decode(&bytes).expect("what was written can be read"), folder);
         }
         Ok(StoredFolder::Changes(changes)) => {
             let again = StoredFolder::decode(&changes.encode()).expect("what was written can be read");

@@ -12,14 +12,13 @@ use syncer::internals::wire::{
 
 fuzz_target!(|data: &[u8]| {
     let Some((&kind, body)) = data.split_first() else { return };
-    let Ok((kind, body)) = compress::open(kind, body.to_vec()) else { return };
-    assert_eq!(kind & COMPRESSED, 0);
+    let Ok(body) = compress::open(kind, body.to_vec()) else { return };
     assert!(body.len() <= MAX_FRAME_BYTES.max(data.len()));
-    let Ok(SplitFrame { kind, body, .. }) = split_check(kind, &body) else { return };
+    let Ok(SplitFrame { kind, body, .. }) = split_check(kind & !COMPRESSED, &body) else { return };
     assert!(![CHECKED_BLOCK, CHECKED_PATCH].contains(&kind));
     match kind {
         PACK => {
-            if let Ok((files, _)) = Pack::open(body) {
+            if let Ok(files) = Pack::open(body) {
                 let contents = files.flatten().filter_map(|packed| packed.content.ok());
                 contents.for_each(|content| assert!(content.bytes.len() as u64 <= MAX_PACKED_BYTES));
             }

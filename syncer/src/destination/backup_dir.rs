@@ -37,7 +37,7 @@ use crate::{
         staging::staged_file::link_held,
         state::{private_dir::Private, staging_names::OWNERS, state_names},
     },
-    entry::{Entry, Kind, Meta},
+    entry::{Entry, FullMeta, Kind, Meta},
     measure::monitor::Monitor,
     path::RelPath,
     sys::{
@@ -49,9 +49,6 @@ use crate::{
 
 /// The prefix of the temporary names of entries that are not complete yet.
 const NEW: &str = ".volferry-new-";
-
-/// The metadata of a folder before a run changed anything.
-pub(crate) type FolderMeta = (Meta, AttrsBuf);
 
 /// An open backup folder, which only this process's user may use.
 #[derive(Debug)]
@@ -98,7 +95,7 @@ impl BackupDir {
     ///
     /// # Errors
     /// The first error, after all folders were tried.
-    pub fn finish(&self, of: impl Fn(&RelPath, &[&[u8]]) -> Vec<Option<FolderMeta>>) -> io::Result<()> {
+    pub fn finish(&self, of: impl Fn(&RelPath, &[&[u8]]) -> Vec<Option<FullMeta>>) -> io::Result<()> {
         let folders = std::mem::take(&mut *self.folders());
         let mut by_parent: HashMap<RelPath, Vec<&[u8]>> = HashMap::new();
         for path in &folders {
@@ -115,9 +112,9 @@ impl BackupDir {
         let mut result = Ok(());
         for path in folders.iter().rev() {
             let Some((parent, name)) = path.split_last() else { continue };
-            if let Some((wanted, attrs)) = known.get(&(&parent, name)) {
+            if let Some(FullMeta { meta, attrs }) = known.get(&(&parent, name)) {
                 let set = self.root.dir(path).and_then(|dir| {
-                    set_metadata::set_dir(self.settings, dir.as_fd(), wanted, Some(attrs.as_attrs()))
+                    set_metadata::set_dir(self.settings, dir.as_fd(), meta, Some(attrs.as_attrs()))
                 });
                 result = result.and(set);
             }
@@ -304,7 +301,8 @@ impl BackupDir {
 
 impl OldVersions for BackupDir {
     fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>> {
-        let Some((held, stat)) = inspect(at)? else { return Ok(None) };
+        let Some(held) = hold(at)? else { return Ok(None) };
+        let stat = rustix::fs::fstat(&held)?;
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
             return Err(Errno::ISDIR.into());
         }
@@ -332,7 +330,7 @@ impl OldVersions for BackupDir {
     }
 
     fn save_copy(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<()> {
-        let Some((held, _)) = inspect(at)? else { return Ok(()) };
+        let Some(held) = hold(at)? else { return Ok(()) };
         let folder = self.folder(at.dir, path)?;
         self.copy(at, &held, &folder, monitor).map(drop)
     }
@@ -340,21 +338,17 @@ impl OldVersions for BackupDir {
     fn save_folder(&self, at: EntryAt<'_>, path: &RelPath) -> io::Result<()> {
         let above = self.folder(at.dir, path)?;
         let path = path.join(at.name).map_err(io::Error::other)?;
-        let Some((_, stat)) = inspect(at)? else { return Ok(()) };
-        self.enter(&above, at.name, &stat)?;
+        let Some(held) = hold(at)? else { return Ok(()) };
+        self.enter(&above, at.name, &rustix::fs::fstat(&held)?)?;
         self.folders().insert(path);
         Ok(())
     }
 }
 
 /// Opens an entry without following links; `None` if there is none.
-fn inspect(at: EntryAt<'_>) -> io::Result<Option<(OwnedFd, Stat)>> {
+fn hold(at: EntryAt<'_>) -> io::Result<Option<OwnedFd>> {
     match set_metadata::hold(at.dir, at.name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        held => {
-            let held = held?;
-            let stat = rustix::fs::fstat(&held)?;
-            Ok(Some((held, stat)))
-        }
+        held => held.map(Some),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::AsFd as _, path::PathBuf, sync::Arc};
 
-use contract::{Shard, VolumeId};
+use contract::VolumeId;
 use rustix::{
     fs::{AtFlags, OFlags},
     io::Errno,
@@ -21,7 +21,7 @@ use crate::{
         state::{
             motion_notes::MotionNotes,
             private_dir,
-            state_dir::{StateDir, VolumeLock},
+            state_dir::{RunShard, StateDir, VolumeLock},
             volume_id,
         },
         writable_tree::Destination,
@@ -117,12 +117,12 @@ impl Candidate {
 
     /// Locks the destination for a run that writes to it. Removes what an earlier run left in staging, and applies what
     /// it left in the journal. Of the attributes in `settings`, keeps those that the file system takes. The processes
-    /// of a sharded run each give its name and their own `shard`, and share the lock. A lock that the session has
+    /// of a sharded run each give their own `shard`, and share the lock. A lock that the session has
     /// `held` since its last run is used again.
     pub(crate) fn take(
         self,
         mut settings: Settings,
-        shard: Option<(&str, Shard)>,
+        shard: Option<RunShard<'_>>,
         held: Option<VolumeLock>,
     ) -> Result<Destination, ApplyError> {
         let Self { path, root } = self;

@@ -61,7 +61,7 @@ impl Destination {
             return self.check_known(set_metadata::hold(dir, name.as_bytes())?.as_fd(), None);
         }
         let (parent, _) = path.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-        staged_dir::make_aside(&self.state, (dir, &parent), &self.state.folder_name(path), mode)
+        staged_dir::make_aside(&self.state, dir, &parent, &self.state.folder_name(path), mode)
     }
 
     /// Moves the folder at `path`, which has this `inode` number, from staging to its place, and removes the entry that

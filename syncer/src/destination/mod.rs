@@ -21,7 +21,7 @@ mod staging;
 mod state;
 mod writable_tree;
 
-pub(crate) use backup_dir::{BackupDir, FolderMeta};
+pub(crate) use backup_dir::BackupDir;
 pub(crate) use candidate::Candidate;
 pub(crate) use copy_bytes::{SMALL_BYTES, never_clones, read_exact_at, write_all};
 pub(crate) use destination_error::ApplyError;
@@ -32,7 +32,7 @@ pub(crate) use metadata::set_xattrs::visible_attrs;
 pub(crate) use metadata::settings::Settings;
 pub(crate) use remove_old_versions::EntryAt;
 pub(crate) use remove_old_versions::let_go;
-pub(crate) use staging::arrival_log::{ArrivalLog, ArrivedBlocks};
+pub(crate) use staging::arrival_log::{ArrivalLog, Arrived, ArrivedBlocks};
 pub use staging::reflink::ClonedAt;
 pub(crate) use staging::staged_dir::StagedDir;
 pub(crate) use staging::staged_file::{Staged, link_held};
@@ -40,8 +40,8 @@ pub(crate) use state::adopted::is_adopted;
 pub(crate) use state::dirty_mark::{Scope, settles_doubt};
 pub(crate) use state::leftovers::Leftover;
 pub(crate) use state::shard_board::{OtherShards, ShardBoard, ShardState, Stage};
-pub(crate) use state::state_dir::StateDir;
 pub use state::state_dir::VolumeLock;
+pub(crate) use state::state_dir::{RunShard, StateDir};
 pub use state::state_names::remove_folder;
 pub(crate) use state::unsettled::{doubt_in, is_half_written};
 

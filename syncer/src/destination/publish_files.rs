@@ -12,11 +12,14 @@ use crate::{
     delta::checked::FileVersion,
     destination::{
         ApplyError, Destination,
-        in_place::{journal_entry::JournalEntry, write_by_journal},
+        in_place::{
+            journal_entry::{AttrsOf, JournalEntry},
+            write_by_journal,
+        },
         metadata::set_metadata,
         remove_old_versions::EntryAt,
         staging::{
-            arrival_log::{ArrivalLog, ArrivedBlocks},
+            arrival_log::{ArrivalLog, Arrived},
             overlay::Overlay,
             reflink,
             staged_dir::StagedDir,
@@ -95,8 +98,8 @@ impl Destination {
         Staged::leftover(&self.state, path, monitor)
     }
 
-    /// Returns the log of blocks that were checked when they arrived in a leftover.
-    pub(crate) fn arrived(&self, leftover: &Staged) -> Option<(ArrivedBlocks, ArrivalLog)> {
+    /// Returns the blocks that were checked when they arrived in a leftover, and their log.
+    pub(crate) fn arrived(&self, leftover: &Staged) -> Option<Arrived> {
         ArrivalLog::read(&self.state, leftover)
     }
 
@@ -200,11 +203,12 @@ impl Destination {
     ) -> io::Result<()> {
         let redo = write_by_journal::redo(overlay, staged, at.dir, at.name)
             .inspect_err(|_| staged.unlink(&self.state))?;
+        let classes = self.settings.attrs;
         let redo = JournalEntry {
             mode: wanted.mode,
             owner: self.settings.owners.then_some(wanted.owner),
             mtime: self.settings.times.then_some(wanted.mtime),
-            attrs: self.sets_attrs(attrs).then(|| (self.settings.attrs, attrs.into())),
+            attrs: self.sets_attrs(attrs).then(|| AttrsOf { classes, attrs: attrs.into() }),
             ..redo
         };
         let write = || write_by_journal::publish(overlay, &self.state, staged, &redo);

@@ -30,8 +30,8 @@ pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededCo
     let mut seen = HashSet::new();
     let mut needed = Vec::new();
     for dir in &compared.dirs {
-        for (_, entry, len) in written(dir) {
-            let Some((content, _)) = tree.file(dir.source, entry.name) else { continue };
+        for WrittenFile { entry, len, .. } in written(dir) {
+            let content = tree.content(dir.source, entry.name);
             if let Some(content) = content.filter(|content| seen.insert(content.id)) {
                 needed.push(NeededContent { content, len, path: path_in(&dir.path, entry.name) });
             }
@@ -40,13 +40,21 @@ pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededCo
     needed
 }
 
-/// Yields the files of a directory that are written, with their indexes and lengths.
-pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = (u32, Entry<'_>, u64)> {
+/// A file that is written.
+pub(crate) struct WrittenFile<'a> {
+    /// Its index in the listing.
+    pub index: u32,
+    pub entry: Entry<'a>,
+    pub len: u64,
+}
+
+/// Yields the files of a directory that are written.
+pub(crate) fn written(dir: &PlannedDir) -> impl Iterator<Item = WrittenFile<'_>> {
     let mut steps = dir.plan.steps.iter().peekable();
     (0..).zip(&dir.listing).filter_map(move |(index, entry)| {
         let (_, step) = steps.next_if(|(at, _)| *at == index)?;
         match entry.kind {
-            Kind::File { size } if *step != Step::Meta => Some((index, entry, size)),
+            Kind::File { size: len } if *step != Step::Meta => Some(WrittenFile { index, entry, len }),
             _ => None,
         }
     })
@@ -85,8 +93,8 @@ pub(crate) fn leave_out(
 ) {
     for dir in &mut compared.dirs {
         let bad: Vec<(u32, RelPath)> = written(dir)
-            .filter(|(_, entry, _)| is_damaged(dir, entry.name))
-            .map(|(index, entry, _)| (index, path_in(&dir.path, entry.name)))
+            .filter(|file| is_damaged(dir, file.entry.name))
+            .map(|file| (file.index, path_in(&dir.path, file.entry.name)))
             .collect();
         for (index, path) in bad {
             dir.plan.set_step(index, None);

@@ -24,7 +24,7 @@ use crate::{
     reshape::Reshape,
     session_error::SessionError,
     sink::{
-        source_end::{ContentEnd, SourceEnd, TakeHistory},
+        source_end::{ContentEnd, ScannedTrees, SourceEnd, TakeHistory},
         writing::Writing,
     },
     snapshot::copy::{CopiedHistory, NoHistory, OpenHistory},
@@ -59,7 +59,9 @@ pub(crate) struct LocalSource<'a> {
 impl<'a> LocalSource<'a> {
     /// Makes a source for a run whose destination is `sink`: a single file gets the name that it has there.
     pub(crate) fn new(
-        (place, subject, root): (&'a TreeLocation, &'a Subject, &'a Root),
+        place: &'a TreeLocation,
+        subject: &'a Subject,
+        root: &'a Root,
         sink: &Subject,
         run: &Run<'a>,
     ) -> Self {
@@ -113,7 +115,7 @@ impl SourceEnd for LocalSource<'_> {
         &mut self,
         run: &Run<'_>,
         scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
-    ) -> Result<(TreeHead, Tree), SessionError> {
+    ) -> Result<ScannedTrees, SessionError> {
         let (subject, root, path) = (self.subject, self.root, self.place.path());
         let Run { params, failures, monitor, .. } = run;
         let (params, monitor): (&RunParams, _) = (params, *monitor);
@@ -138,7 +140,7 @@ impl SourceEnd for LocalSource<'_> {
             source: SourceDone { patterns: tree.patterns.clone(), ..SourceDone::default() },
         };
         self.tree.inner().tree = tree;
-        Ok((head, sink))
+        Ok(ScannedTrees { head, sink })
     }
 
     fn history(&mut self, take: &mut TakeHistory<'_>, _: &Run<'_>) -> Result<CopiedHistory, SessionError> {

@@ -46,14 +46,19 @@ impl FoundSource {
     }
 }
 
-/// Checks that a tree, or a single file, can be synced to `place`; `images` says that a file there is an image. Returns
-/// the subject of the destination, and the parameters with what the run has to leave alone there.
+/// A destination for a tree or a single file, and the parameters with what the run has to leave alone there.
+pub(crate) struct CheckedSink {
+    pub subject: Subject,
+    pub params: RunParams,
+}
+
+/// Checks that a tree, or a single file, can be synced to `place`; `images` says that a file there is an image.
 pub(crate) fn check_tree_sink(
     place: &TreeLocation,
     source: &SourcePlace<'_>,
     params: RunParams,
     images: bool,
-) -> Result<(Subject, RunParams), SessionError> {
+) -> Result<CheckedSink, SessionError> {
     let found = inspect(place, "--destination-path", images)?;
     if source.file().is_none() {
         refuse_tree(place, found, &source.name())?;
@@ -64,7 +69,7 @@ pub(crate) fn check_tree_sink(
     source.refuse_backup(&subject, &params)?;
     source.refuse_overlap(&subject, &params)?;
     check_history(&params)?;
-    Ok((subject, params))
+    Ok(CheckedSink { subject, params })
 }
 
 /// Checks that a device can be synced to `place`. `name` names the source in messages, and `images` says that a file

@@ -79,10 +79,10 @@ impl SourcePlace<'_> {
                     reach(&source.place, params, Side::Source)?
                 };
                 let whereabouts = locate::locate(&tree, locate::nonce());
-                backup_place::refuse_source(&sink.place, params, (&whereabouts, source.is_file()))
+                backup_place::refuse_source(&sink.place, params, &whereabouts, source.is_file())
             }
             Self::There(whereabouts, file) => {
-                backup_place::refuse_source(&sink.place, params, (whereabouts, file.is_some()))
+                backup_place::refuse_source(&sink.place, params, whereabouts, file.is_some())
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    ends::damaged_content::written,
+    ends::damaged_content::{WrittenFile, written},
     path::RelPath,
     plan::{
         compare_contents::{HashBatch, SourceHashes},
@@ -27,7 +27,7 @@ pub(crate) fn find_damaged(
     let mut batch = HashBatch::default();
     for dir in &compared.dirs {
         let mut group = FileGroup { dir: dir.source, indices: Vec::new() };
-        for (index, entry, len) in written(dir).filter(|(.., len)| *len > 0) {
+        for WrittenFile { index, entry, len } in written(dir).filter(|file| file.len > 0) {
             batch.files.extend(HashRequest::new(dir.source, &dir.path, &entry));
             batch.bytes += len;
             group.indices.push(index);

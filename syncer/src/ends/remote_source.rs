@@ -26,7 +26,7 @@ use crate::{
     },
     session_error::{SessionError, of_link},
     sink::{
-        source_end::{ContentEnd, SourceEnd, TakeHistory},
+        source_end::{ContentEnd, ScannedTrees, SourceEnd, TakeHistory},
         writing::Writing,
     },
     snapshot::{
@@ -36,7 +36,7 @@ use crate::{
     sys::root::Root,
     transport::{Peer, TransportError, history_bytes::history_bytes},
     tree::{Tree, dir::DirId},
-    wire::{FileGroup, Forecast, Hashed, Listed, Message, TreeHead},
+    wire::{FileGroup, Forecast, Hashed, Listed, Message},
 };
 
 /// The source of a run over the network.
@@ -137,7 +137,7 @@ impl SourceEnd for RemoteSource<'_> {
         &mut self,
         run: &Run<'_>,
         scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
-    ) -> Result<(TreeHead, Tree), SessionError> {
+    ) -> Result<ScannedTrees, SessionError> {
         let sink = scan_sink()?;
         let head = self.tree.inner().head()?;
         let done = &head.source;
@@ -146,7 +146,7 @@ impl SourceEnd for RemoteSource<'_> {
         self.efforts = bounded(done.efforts.clone());
         self.snapshot =
             done.snapshot.as_deref().map(snapshot_id).transpose()?.map(|id| (id, head.totals.entries));
-        Ok((head, sink))
+        Ok(ScannedTrees { head, sink })
     }
 
     /// Has the source check every object of a snapshot that is needed, so that an incomplete snapshot changes nothing

@@ -6,7 +6,7 @@ use contract::human_bytes::bytes as human_bytes;
 
 use crate::{
     ends::{
-        damaged_content::{damaged, leave_out, needed, not_whole, written},
+        damaged_content::{WrittenFile, damaged, leave_out, needed, not_whole, written},
         local_tree::LocalHashes,
         stored_tree::{Restore, StoredTree},
     },
@@ -23,7 +23,7 @@ use crate::{
     },
     session_error::SessionError,
     sink::{
-        source_end::{ContentEnd, SourceEnd},
+        source_end::{ContentEnd, ScannedTrees, SourceEnd},
         writing::Writing,
     },
     snapshot::{Snapshot, SnapshotError, around_runs::Before, browse::node_at},
@@ -61,8 +61,8 @@ impl<'a> StoredSource<'a> {
         let mut known = HashMap::new();
         let mut holes = 0_u64;
         for dir in &compared.dirs {
-            for (_, entry, len) in written(dir) {
-                let Some((Some(content), _)) = self.tree.file(dir.source, entry.name) else { continue };
+            for WrittenFile { entry, len, .. } in written(dir) {
+                let Some(content) = self.tree.content(dir.source, entry.name) else { continue };
                 let look = || self.restore.store.allocated(&content).ok().flatten();
                 let allocated = known.entry(content.id).or_insert_with(look);
                 holes = holes.saturating_add(allocated.map_or(0, |bytes| len.saturating_sub(bytes)));
@@ -126,10 +126,10 @@ impl SourceEnd for StoredSource<'_> {
         &mut self,
         _: &Run<'_>,
         scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
-    ) -> Result<(TreeHead, Tree), SessionError> {
+    ) -> Result<ScannedTrees, SessionError> {
         let sink = scan_sink()?;
         self.tree.go_to(&sink);
-        Ok((self.head(&sink)?, sink))
+        Ok(ScannedTrees { head: self.head(&sink)?, sink })
     }
 
     /// Returns nothing for a restore in place, which no guard holds back.
@@ -154,9 +154,8 @@ impl SourceEnd for StoredSource<'_> {
         if run.params.keep_going {
             self.tree.add_damaged_dirs(&run.failures);
             if !damaged.is_empty() {
-                let content = |dir: &PlannedDir, name: &[u8]| self.tree.file(dir.source, name)?.0;
                 let is_damaged = |dir: &PlannedDir, name: &[u8]| {
-                    content(dir, name).is_some_and(|it| damaged.contains(&it.id))
+                    self.tree.content(dir.source, name).is_some_and(|it| damaged.contains(&it.id))
                 };
                 leave_out(compared, is_damaged, &run.failures);
             }

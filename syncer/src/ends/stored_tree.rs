@@ -10,9 +10,8 @@ use contract::RunParams;
 use parking_lot::Mutex;
 
 use crate::{
-    attrs::AttrsBuf,
     ends::trust_in_store::{harmless, is_trusted},
-    entry::{Entry, Kind, Meta, Time},
+    entry::{Entry, FullMeta, Kind, Time},
     hash::TreeDigest,
     listing::ListingBuilder,
     measure::{monitor::Monitor, report::Failures},
@@ -47,7 +46,7 @@ pub(crate) struct StoredTree<'a> {
     /// Whether a damaged directory is left as it is, and else a failure.
     keep_going: bool,
     /// The metadata that the folders on the way to the paths have at the sink, as far as they exist.
-    way_there: BTreeMap<RelPath, (Meta, AttrsBuf)>,
+    way_there: BTreeMap<RelPath, FullMeta>,
     state: Mutex<StoredState>,
 }
 
@@ -72,6 +71,12 @@ struct ReadFolder {
     first_child: DirId,
     /// Sorted by name.
     files: Vec<StoredFile>,
+}
+
+/// The content of a file, and its length and time in the snapshot.
+struct FoundFile {
+    content: Option<ContentRef>,
+    of: OfStore,
 }
 
 #[derive(Debug)]
@@ -206,7 +211,7 @@ impl<'a> StoredTree<'a> {
     fn as_it_is<'e>(&'e self, dir: &StoredDir, own: Entry<'e>) -> Entry<'e> {
         let path = dir.path.join(own.name).ok();
         match path.and_then(|path| self.way_there.get(&path)) {
-            Some((meta, attrs)) => Entry { meta: *meta, attrs: attrs.as_attrs(), ..own },
+            Some(FullMeta { meta, attrs }) => Entry { meta: *meta, attrs: attrs.as_attrs(), ..own },
             None => own,
         }
     }
@@ -216,13 +221,18 @@ impl<'a> StoredTree<'a> {
         self.state.lock().damaged.iter().for_each(|(path, error)| failures.add(path, "read", error));
     }
 
-    /// Returns the content of a file, with its length and time in the snapshot.
-    pub(crate) fn file(&self, dir: DirId, name: &[u8]) -> Option<(Option<ContentRef>, OfStore)> {
+    /// Returns the content of a file; `None` if it is empty, or not in the tree as far as that was read.
+    pub(crate) fn content(&self, dir: DirId, name: &[u8]) -> Option<ContentRef> {
+        self.file(dir, name)?.content
+    }
+
+    fn file(&self, dir: DirId, name: &[u8]) -> Option<FoundFile> {
         let state = self.state.lock();
         let files = &state.dirs.get(dir as usize)?.read.as_ref()?.files;
         let nth = files.binary_search_by(|file| (*file.name).cmp(name)).ok()?;
         let StoredFile { content, len, mtime, .. } = files[nth];
-        Some((content, OfStore { start: 0, len, mtime, id: content.map(|content| content.id) }))
+        let of = OfStore { start: 0, len, mtime, id: content.map(|content| content.id) };
+        Some(FoundFile { content, of })
     }
 
     fn list(&self, id: DirId) -> Result<Listed, SessionError> {
@@ -260,14 +270,14 @@ fn unknown_folder() -> Folder {
 }
 
 /// Returns the metadata of the folders of a tree that lead to a path, as far as they exist.
-fn way_there(tree: &Tree, path: &RelPath, way: &mut BTreeMap<RelPath, (Meta, AttrsBuf)>) {
+fn way_there(tree: &Tree, path: &RelPath, way: &mut BTreeMap<RelPath, FullMeta>) {
     let (mut at, mut to) = (ROOT, RelPath::root());
     for name in path.names() {
         let Some(dir) = tree.dirs.get(at as usize) else { return };
         let dirs = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir);
         let found = (dir.first_child..).zip(dirs).find(|(_, entry)| entry.name == name);
         let (Some((id, entry)), Ok(below)) = (found, to.join(name)) else { return };
-        way.insert(below.clone(), (entry.meta, entry.attrs.into()));
+        way.insert(below.clone(), FullMeta { meta: entry.meta, attrs: entry.attrs.into() });
         (at, to) = (id, below);
     }
 }
@@ -299,7 +309,7 @@ impl SourceTree for &StoredTree<'_> {
 
 impl Stored for StoredTree<'_> {
     fn open(&self, dir: DirId, name: &[u8]) -> io::Result<SourceFile> {
-        let (content, of) = self.file(dir, name).ok_or(io::ErrorKind::NotFound)?;
+        let FoundFile { content, of } = self.file(dir, name).ok_or(io::ErrorKind::NotFound)?;
         let Some(content) = content else {
             return SourceFile::stored(self.store.dir().try_clone_to_owned()?, of);
         };

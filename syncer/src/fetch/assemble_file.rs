@@ -1,8 +1,8 @@
 //! A large file while it arrives, its parts in any order.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, io, ops::Range, sync::Arc};
 
-use blake3::{Hash, hazmat::ChainingValue};
+use blake3::hazmat::ChainingValue;
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
@@ -14,7 +14,9 @@ use crate::{
     },
     destination::Staged,
     entry::Meta,
-    fetch::{chunk_basis::ChunkBasis, granule_basis::GranuleBasis, when_to_note_arrivals::Arrivals},
+    fetch::{
+        chunk_basis::ChunkBasis, cut_basis::Cut, granule_basis::GranuleBasis, when_to_note_arrivals::Arrivals,
+    },
     hash::{BlockHash, BlockHashes, ContentId, TransferHash, granule_value, is_one_block},
     plan::needed_files::Need,
     sink::writing::Writing,
@@ -83,7 +85,7 @@ pub(crate) enum Made {
 /// The chunks that were written to a file, by their offsets.
 pub(crate) struct MadeChunks {
     pub old: Arc<ChunkBasis>,
-    parts: BTreeMap<u64, Vec<(Hash, u32)>>,
+    parts: BTreeMap<u64, Vec<Cut>>,
     len: u64,
 }
 
@@ -93,7 +95,8 @@ impl Assembly {
         writing: Writing<'_>,
         need: &Need,
         attempt: u32,
-        (file_len, version): (u64, Option<FileVersion>),
+        file_len: u64,
+        version: Option<FileVersion>,
         at_hand: Option<FileBasis>,
     ) -> Self {
         let hashes = || BlockHashes::new(file_len);
@@ -187,15 +190,10 @@ impl MadeChunks {
     ///
     /// # Errors
     /// If they overlap earlier ones, exceed the file, or are shorter than chunks may be: each takes memory.
-    pub(crate) fn add(
-        &mut self,
-        offset: u64,
-        chunks: Vec<(Hash, u32)>,
-        file_len: u64,
-    ) -> Result<(), TransportError> {
-        let len: u64 = chunks.iter().map(|(_, len)| u64::from(*len)).sum();
+    pub(crate) fn add(&mut self, offset: u64, chunks: Vec<Cut>, file_len: u64) -> Result<(), TransportError> {
+        let len: u64 = chunks.iter().map(|chunk| u64::from(chunk.len)).sum();
         let may_be_short = usize::from(offset + len == file_len);
-        if chunks.iter().rev().skip(may_be_short).any(|(_, len)| *len < self.old.sizes().min()) {
+        if chunks.iter().rev().skip(may_be_short).any(|chunk| chunk.len < self.old.sizes().min()) {
             return Err(TransportError::Nonsense("a chunk is too short"));
         }
         self.len += len;
@@ -207,22 +205,21 @@ impl MadeChunks {
 
     fn root(&self) -> TransferHash {
         let mut list = ListBuilder::new(self.old.sizes());
-        self.parts.values().flatten().for_each(|(hash, len)| list.push(hash, *len));
-        let (_, root) = list.finish();
-        TransferHash(*root.0.as_bytes())
+        self.parts.values().flatten().for_each(|chunk| list.push(&chunk.hash, chunk.len));
+        TransferHash(*list.root().0.as_bytes())
     }
 }
 
-/// Writes a block of segments, or a hole of any number of blocks. Returns the offset and the hash.
+/// Writes a block of segments, or a hole of any number of blocks. Returns the hash.
 pub(crate) fn write_patch(
     staged: &Staged,
     kept: Option<&GranuleBasis>,
     patch: &Patch<'_>,
     check: Option<&BlockCheck>,
-) -> io::Result<(u64, BlockHash)> {
+) -> io::Result<BlockHash> {
     let (start, file_len) = (patch.place.offset, patch.place.file_len);
     if let Some(check) = check.filter(|check| kept.is_some_and(|kept| has_arrived(kept, patch, check))) {
-        return Ok((start, BlockHash::Part(check.value)));
+        return Ok(BlockHash::Part(check.value));
     }
     let mut at = start;
     for segment in &patch.segments {
@@ -235,17 +232,16 @@ pub(crate) fn write_patch(
         at += segment.len();
     }
     if patch.is_hole() && !is_one_block(file_len) {
-        return Ok((start, BlockHash::of_hole(at - start, file_len)));
+        return Ok(BlockHash::of_hole(at - start, file_len));
     }
     let len = (at - start) as usize;
     // In a file that became much shorter, blocks may be smaller than a granule of the basis.
     let kept = kept.filter(|kept| kept.granule_bytes() <= block_bytes(file_len));
     let granules = kept.and_then(|kept| granule_values(staged, kept, patch, len).transpose()).transpose()?;
-    let hash = match granules.and_then(|values| BlockHash::of_granules(&values, file_len)) {
-        Some(hash) => hash,
-        None => BlockHash::of(&read_back(staged, start, len)?, start, file_len),
-    };
-    Ok((start, hash))
+    match granules.and_then(|values| BlockHash::of_granules(&values, file_len)) {
+        Some(hash) => Ok(hash),
+        None => Ok(BlockHash::of(&read_back(staged, start, len)?, start, file_len)),
+    }
 }
 
 /// Returns whether a patch keeps a whole block that an earlier run has checked, in the version that it is to have.
@@ -270,7 +266,7 @@ fn granule_values(
     }
     let value = |offset: usize| {
         let size = (len - offset).min(kept.granule_bytes());
-        let is_kept = ranges.iter().any(|&(from, to)| from <= offset && offset + size <= to);
+        let is_kept = ranges.iter().any(|range| range.start <= offset && offset + size <= range.end);
         match kept.value(start + offset as u64, size).filter(|_| is_kept) {
             Some(value) => Ok(value),
             None => {
@@ -283,13 +279,13 @@ fn granule_values(
 }
 
 /// Returns the kept ranges of the block, relative to its start.
-fn kept_ranges(patch: &Patch<'_>) -> Vec<(usize, usize)> {
+fn kept_ranges(patch: &Patch<'_>) -> Vec<Range<usize>> {
     let mut at = 0;
     let mut ranges = Vec::new();
     for segment in &patch.segments {
         let end = at + segment.len() as usize;
         if matches!(segment, Segment::Kept(_)) {
-            ranges.push((at, end));
+            ranges.push(at..end);
         }
         at = end;
     }

@@ -13,20 +13,22 @@ use std::{
 
 use async_channel::{Receiver, WeakSender};
 use parking_lot::Mutex;
-use rustix::fs::Stat;
 
 use crate::{
     block_sizes::block_bytes,
     delta::short_name::ShortName,
     destination::{Leftover, Staged, read_exact_at},
     fetch::{
-        assemble_file::FileBasis, chunk_basis::ChunkBasis, granule_basis::GranuleBasis, in_flight::InFlight,
+        assemble_file::FileBasis,
+        chunk_basis::{ChunkBasis, ListedBasis},
+        granule_basis::GranuleBasis,
+        in_flight::InFlight,
     },
     measure::thread_time::{Activity, during},
     plan::needed_files::Need,
     sink::writing::Writing,
     source::{settled_times::regular, source_file::has_holes},
-    sys::{cores::cores, find_holes::data_end},
+    sys::{cores::cores, file_part::SizedFile, find_holes::data_end},
     transport::Control,
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };
@@ -85,18 +87,11 @@ impl BasisReader<'_> {
 
     /// Returns the hash of a small file; `None` if it cannot be read, and is sent in full.
     fn prefix(&self, nth: u32, need: &Need) -> Option<Prefix> {
-        let (file, stat) = self.open_old(need).ok()?;
-        let mut bytes =
-            vec![0; usize::try_from(stat.st_size).ok().filter(|&len| len <= MAX_PACKED_BYTES as usize)?];
+        let file = self.writing.open_file(&need.old.as_ref()?.path).ok()?;
+        let len = usize::try_from(regular(&file).ok()?.st_size).ok();
+        let mut bytes = vec![0; len.filter(|&len| len <= MAX_PACKED_BYTES as usize)?];
         read_exact_at(file.as_fd(), &mut bytes, 0).ok()?;
         Some(Prefix { nth, len: bytes.len() as u32, name: ShortName::of(&blake3::hash(&bytes)) })
-    }
-
-    fn open_old(&self, need: &Need) -> io::Result<(OwnedFd, Stat)> {
-        let old = need.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let file = self.writing.open_file(&old.path)?;
-        let stat = regular(&file)?;
-        Ok((file, stat))
     }
 
     fn large(&self, number: u32, need: &Arc<Need>, old: Vec<OwnedFd>) {
@@ -123,7 +118,7 @@ impl BasisReader<'_> {
         let len = stat.st_size as u64;
         let in_place = len == need.size || len > MAX_CHUNKED_BYTES;
         if !in_place && !has_holes(&stat) {
-            return self.chunks(number, need, vec![(file, len)], None);
+            return self.chunks(number, need, vec![SizedFile { file, len }], None);
         }
         let tree = self.writing.tree()?;
         let staged = tree.stage_file(&need.path())?;
@@ -154,7 +149,7 @@ impl BasisReader<'_> {
             return self.share(number, need, GranuleBasis::what_is_in(leftover)?);
         }
         let len = data_end(leftover.basis(), left.st_size as u64);
-        let files = std::iter::once((leftover.fd().try_clone_to_owned()?, len));
+        let files = std::iter::once(SizedFile { file: leftover.fd().try_clone_to_owned()?, len });
         self.chunks(number, need, files.chain(with_lengths(old)?).collect(), Some(leftover))
     }
 
@@ -162,12 +157,12 @@ impl BasisReader<'_> {
         &self,
         number: u32,
         need: &Need,
-        files: Vec<(OwnedFd, u64)>,
+        files: Vec<SizedFile>,
         leftover: Option<Staged>,
     ) -> io::Result<()> {
         let tree = self.writing.tree()?;
-        let (old, list) = ChunkBasis::cut(tree, files, leftover, self.writing.run.monitor)?;
-        self.in_flight.set_at_hand(number, FileBasis::Chunks(Arc::new(old)));
+        let ListedBasis { basis, list } = ChunkBasis::cut(tree, files, leftover, self.writing.run.monitor)?;
+        self.in_flight.set_at_hand(number, FileBasis::Chunks(Arc::new(basis)));
         self.update(number, need, BasisManifest::Chunks(list));
         Ok(())
     }
@@ -230,13 +225,13 @@ pub(crate) fn open_all(writing: Writing<'_>, need: &Need) -> Vec<OwnedFd> {
 }
 
 /// Returns files with their lengths, as many as together do not exceed the limit.
-fn with_lengths(files: Vec<OwnedFd>) -> io::Result<Vec<(OwnedFd, u64)>> {
+fn with_lengths(files: Vec<OwnedFd>) -> io::Result<Vec<SizedFile>> {
     let (mut chosen, mut total) = (Vec::new(), 0);
     for file in files {
         let len = regular(&file)?.st_size as u64;
         if total + len <= MAX_CHUNKED_BYTES {
             total += len;
-            chosen.push((file, len));
+            chosen.push(SizedFile { file, len });
         }
     }
     Ok(chosen)

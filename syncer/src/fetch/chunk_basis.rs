@@ -5,12 +5,7 @@
 //! rewritten. Reads still go to the original file, if it is known to be unchanged since the clone, because the page
 //! cache has no pages of a clone.
 
-use std::{
-    io,
-    ops::Range,
-    os::fd::{AsFd as _, OwnedFd},
-    sync::Arc,
-};
+use std::{io, ops::Range, os::fd::AsFd as _, sync::Arc};
 
 use crate::{
     delta::{
@@ -23,7 +18,8 @@ use crate::{
         cut_basis::{Cut, cut},
     },
     measure::monitor::Monitor,
-    wire::patch::{ChunkPart, Chunks},
+    sys::file_part::SizedFile,
+    wire::patch::{ChunkPart, Chunks, Copied},
 };
 
 /// The shortest run of chunks, in bytes, that shares extents: for shorter ones, writing is faster than mapping their
@@ -43,36 +39,49 @@ pub(crate) struct ChunkBasis {
 /// Private clones of the old files.
 struct Clones {
     files: Arc<ConcatFiles>,
-    /// The offset of each chunk, and its hash and length.
-    chunks: Vec<(u64, Cut)>,
+    chunks: Vec<ClonedChunk>,
+}
+
+struct ClonedChunk {
+    /// Its offset in the clones.
+    start: u64,
+    cut: Cut,
+}
+
+/// A basis, and the manifest of its chunks.
+pub(crate) struct ListedBasis {
+    pub basis: ChunkBasis,
+    pub list: ChunkList,
 }
 
 impl ChunkBasis {
-    /// Cuts files of these lengths; one of them may be a `leftover`. Also returns the manifest of the chunks.
+    /// Cuts files; one of them may be a `leftover`.
     pub(crate) fn cut(
         tree: &Destination,
-        files: Vec<(OwnedFd, u64)>,
+        files: Vec<SizedFile>,
         leftover: Option<Staged>,
         monitor: &Monitor,
-    ) -> io::Result<(Self, ChunkList)> {
+    ) -> io::Result<ListedBasis> {
         // Parts of several files are not aligned to blocks, unless one of them is this file.
         let may_share = files.len() == 1 || leftover.is_some();
-        let clone = |(file, len): &(OwnedFd, u64)| Some((tree.private_clone(file.as_fd())?, *len));
+        let clone = |SizedFile { file, len }: &SizedFile| {
+            Some(SizedFile { file: tree.private_clone(file.as_fd())?, len: *len })
+        };
         let clones = may_share.then(|| files.iter().map(clone).collect::<Option<Vec<_>>>()).flatten();
         let (files, clones) = (Arc::new(ConcatFiles::new(files)), clones.map(ConcatFiles::new).map(Arc::new));
         let sizes = ChunkSizes::for_len(files.len());
-        let (files, chunks) = match &clones {
+        let known = match &clones {
             // The page cache may differ from the disk, and so from the clones.
-            Some(clones) if tree.doubtful_since().is_some() => {
-                (Arc::clone(clones), cut(clones, sizes, monitor)?)
-            }
-            Some(clones) => cut_cloned(files, clones, sizes, monitor)?,
-            None => (Arc::clone(&files), cut(&files, sizes, monitor)?),
+            Some(_) if tree.doubtful_since().is_some() => None,
+            Some(clones) => cut_cloned(&files, clones, sizes, monitor)?,
+            None => Some(cut(&files, sizes, monitor)?),
         };
+        let files = clones.as_ref().filter(|_| known.is_none()).map_or(files, Arc::clone);
+        let chunks = known.map_or_else(|| cut(&files, sizes, monitor), Ok)?;
         let mut list = ListBuilder::new(sizes);
-        chunks.iter().for_each(|(hash, len)| list.push(hash, *len));
+        chunks.iter().for_each(|chunk| list.push(&chunk.hash, chunk.len));
         let clones = clones.map(|files| Clones { files, chunks: with_starts(chunks) });
-        Ok((Self { files, sizes, clones, leftover }, list.finish().0))
+        Ok(ListedBasis { basis: Self { files, sizes, clones, leftover }, list: list.finish() })
     }
 
     /// Returns the sizes of the chunks.
@@ -100,8 +109,8 @@ impl ChunkBasis {
             let (run, behind) = rest.split_at(known.len().max(1));
             let len = run.iter().map(ChunkPart::len).sum::<u64>();
             match known.first() {
-                Some((from, _)) if self.share(staged, *from..from + len, at, monitor)? => {
-                    made.extend(known.iter().map(|(_, cut)| *cut));
+                Some(first) if self.share(staged, first.start..first.start + len, at, monitor)? => {
+                    made.extend(known.iter().map(|chunk| chunk.cut));
                 }
                 _ => {
                     monitor.check()?;
@@ -114,13 +123,14 @@ impl ChunkBasis {
     }
 
     /// Returns the cloned chunks that match the first of `chunks`, as far as both continue alike.
-    fn known(&self, chunks: &[ChunkPart<'_>]) -> &[(u64, Cut)] {
+    fn known(&self, chunks: &[ChunkPart<'_>]) -> &[ClonedChunk] {
         let cloned = self.clones.as_ref().map_or(&[][..], |clones| &clones.chunks);
-        let from = chunks.first().and_then(|first| first.copied).map(|(from, _)| from);
-        let first = from.and_then(|from| cloned.binary_search_by_key(&from, |(start, _)| *start).ok());
+        let from = chunks.first().and_then(|first| first.copied);
+        let first = from.and_then(|from| cloned.binary_search_by_key(&from.offset, |chunk| chunk.start).ok());
         let cloned = first.map_or(&[][..], |first| &cloned[first..]);
-        let is_here = |((start, (_, len)), chunk): &(&(u64, Cut), &ChunkPart<'_>)| {
-            chunk.copied == Some((*start, *len)) && chunk.literal.is_empty()
+        let is_here = |(cloned, chunk): &(&ClonedChunk, &ChunkPart<'_>)| {
+            let place = Copied { offset: cloned.start, len: cloned.cut.len };
+            chunk.copied == Some(place) && chunk.literal.is_empty()
         };
         &cloned[..cloned.iter().zip(chunks).take_while(is_here).count()]
     }
@@ -147,13 +157,13 @@ impl ChunkBasis {
         let mut at = start;
         for chunk in chunks {
             buffer.clear();
-            if let Some((offset, len)) = chunk.copied {
+            if let Some(Copied { offset, len }) = chunk.copied {
                 buffer.resize(len as usize, 0);
                 self.files.read_exact_at(buffer, offset)?;
             }
             buffer.extend_from_slice(chunk.literal);
             staged.write_at(buffer, at)?;
-            made.push((blake3::hash(buffer), buffer.len() as u32));
+            made.push(Cut { hash: blake3::hash(buffer), len: buffer.len() as u32 });
             at += buffer.len() as u64;
         }
         staged.begin_write_back(start, at - start);
@@ -161,26 +171,23 @@ impl ChunkBasis {
     }
 }
 
-/// Returns the chunks of clones, and the files to read them from: as a rule the originals.
+/// Cuts files of which there are clones; returns `None` if they have changed since.
 fn cut_cloned(
-    files: Arc<ConcatFiles>,
-    clones: &Arc<ConcatFiles>,
+    files: &ConcatFiles,
+    clones: &ConcatFiles,
     sizes: ChunkSizes,
     monitor: &Monitor,
-) -> io::Result<(Arc<ConcatFiles>, Vec<Cut>)> {
+) -> io::Result<Option<Vec<Cut>>> {
     let cloned: Vec<_> = clones.files().map(ClonedAt::of).collect();
     let are_still = || files.files().zip(&cloned).all(|(file, cloned)| cloned.is_still(file));
-    if are_still() {
-        let chunks = cut(&files, sizes, monitor)?;
-        if are_still() {
-            return Ok((files, chunks));
-        }
-    }
-    Ok((Arc::clone(clones), cut(clones, sizes, monitor)?))
+    let chunks = if are_still() { Some(cut(files, sizes, monitor)?) } else { None };
+    Ok(chunks.filter(|_| are_still()))
 }
 
 /// Adds its offset to each chunk.
-fn with_starts(chunks: Vec<Cut>) -> Vec<(u64, Cut)> {
-    let start = |at: &mut u64, chunk: Cut| Some((std::mem::replace(at, *at + u64::from(chunk.1)), chunk));
-    chunks.into_iter().scan(0, start).collect()
+fn with_starts(chunks: Vec<Cut>) -> Vec<ClonedChunk> {
+    let cloned = |at: &mut u64, cut: Cut| {
+        Some(ClonedChunk { start: std::mem::replace(at, *at + u64::from(cut.len)), cut })
+    };
+    chunks.into_iter().scan(0, cloned).collect()
 }

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::Advice;
 
-use crate::sys::file_part::Slice;
+use crate::sys::file_part::{SizedFile, Slice};
 
 /// The files of the destination that chunks are copied from, in order.
 pub(crate) struct ConcatFiles {
@@ -27,12 +27,12 @@ pub(crate) struct FileRange<'a> {
 }
 
 impl ConcatFiles {
-    /// Concatenates files of these lengths in bytes.
-    pub(crate) fn new(files: Vec<(OwnedFd, u64)>) -> Self {
+    /// Concatenates files.
+    pub(crate) fn new(files: Vec<SizedFile>) -> Self {
         let mut end = 0;
         let (files, ends) = files
             .into_iter()
-            .map(|(file, len)| {
+            .map(|SizedFile { file, len }| {
                 end += len;
                 (file, end)
             })
@@ -96,7 +96,7 @@ mod tests {
         let files = parts.map(|part| {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(part).unwrap();
-            (OwnedFd::from(file), part.len() as u64)
+            SizedFile { file: file.into(), len: part.len() as u64 }
         });
         let joined = ConcatFiles::new(files.into());
         assert_eq!(joined.len(), 9);
@@ -116,7 +116,8 @@ mod tests {
         short.write_all(b"ab").unwrap();
         let mut next = tempfile::tempfile().unwrap();
         next.write_all(b"def").unwrap();
-        let joined = ConcatFiles::new(vec![(short.into(), 3), (next.into(), 3)]);
+        let files = [short, next].map(|file| SizedFile { file: file.into(), len: 3 });
+        let joined = ConcatFiles::new(files.into());
         assert!(joined.read_exact_at(&mut [0; 4], 0).is_err());
     }
 }

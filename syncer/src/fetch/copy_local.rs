@@ -201,7 +201,7 @@ impl Copier<'_> {
             writing.unstage(&staged);
             return Ok(false);
         }
-        let (meta, attrs) = fresh.as_ref().map_or((&need.meta, &need.attrs), |(meta, attrs)| (meta, attrs));
+        let (meta, attrs) = fresh.as_ref().map_or((&need.meta, &need.attrs), |it| (&it.meta, &it.attrs));
         if in_motion {
             writing.note_in_motion(need, meta)?;
         }

@@ -29,8 +29,13 @@ const AHEAD: u64 = 4 << 20;
 /// The largest number of threads for one file; other files have their own.
 const MAX_THREADS: usize = 8;
 
-/// A chunk: its hash and its length.
-pub(crate) type Cut = (Hash, u32);
+/// A chunk of a file.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut {
+    pub hash: Hash,
+    /// Its length in bytes.
+    pub len: u32,
+}
 
 /// Cuts `basis` into chunks, and returns them in order.
 ///
@@ -81,7 +86,7 @@ fn cut_piece(basis: &CutBasis<'_>, start: u64, end: u64) -> io::Result<Vec<Cut>>
     while at < end
         && let Some(chunk) = cutter.next()?
     {
-        at += u64::from(chunk.1);
+        at += u64::from(chunk.len);
         chunks.push(chunk);
     }
     Ok(chunks)
@@ -97,7 +102,7 @@ struct Joining<'a> {
 
 impl Joining<'_> {
     fn push(&mut self, chunk: Cut) {
-        self.at += u64::from(chunk.1);
+        self.at += u64::from(chunk.len);
         self.chunks.push(chunk);
     }
 
@@ -107,8 +112,8 @@ impl Joining<'_> {
         let mut cutter = Cutter::new(self.basis, self.at);
         while cut != self.at {
             if cut < self.at {
-                let Some((_, len)) = chunks.next() else { return Ok(()) };
-                cut += u64::from(*len);
+                let Some(chunk) = chunks.next() else { return Ok(()) };
+                cut += u64::from(chunk.len);
             } else {
                 let chunk = cutter.next()?.ok_or(io::ErrorKind::UnexpectedEof)?;
                 self.push(chunk);
@@ -150,7 +155,7 @@ impl<'a> Cutter<'a> {
             if let Some(cut) = self.chunker.next_cut(window.bytes(), self.read == len) {
                 let hash = blake3::hash(&window.bytes()[..cut]);
                 window.consume(cut);
-                return Ok(Some((hash, cut as u32)));
+                return Ok(Some(Cut { hash, len: cut as u32 }));
             }
             if self.read == len {
                 return Ok(None);
@@ -181,13 +186,14 @@ mod tests {
             testing::{noise, text},
         },
         measure::monitor::MAX_UNCHECKED_BYTES,
+        sys::file_part::SizedFile,
     };
 
     fn joined(contents: &[&[u8]]) -> ConcatFiles {
         let files = contents.iter().map(|content| {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(content).unwrap();
-            (file.into(), content.len() as u64)
+            SizedFile { file: file.into(), len: content.len() as u64 }
         });
         ConcatFiles::new(files.collect())
     }
@@ -198,15 +204,15 @@ mod tests {
         let zeros = vec![0; 700_000];
         let mixed = [&noise(1, 300_000)[..], &zeros, &text(2, 400_000)].concat();
         for content in [&noise(3, 1_000_000)[..], &text(4, 1_000_000), &zeros, &mixed, &noise(5, 100), &[]] {
-            let expected = list(content, sizes).0;
+            let expected = list(content, sizes);
             for piece in [5_000, 20_000, 99_999, 500_000, 10_000_000] {
                 let halves = content.split_at(content.len() / 3);
                 for files in [joined(&[content]), joined(&[halves.0, halves.1])] {
                     let mut found = ListBuilder::new(sizes);
                     let basis = CutBasis { files: &files, sizes, monitor: &Monitor::default() };
                     let chunks = cut_in_pieces(&basis, piece).unwrap();
-                    chunks.iter().for_each(|(hash, len)| found.push(hash, *len));
-                    assert!(found.finish().0 == expected, "{} bytes in pieces of {piece}", content.len());
+                    chunks.iter().for_each(|chunk| found.push(&chunk.hash, chunk.len));
+                    assert!(found.finish() == expected, "{} bytes in pieces of {piece}", content.len());
                 }
             }
         }
@@ -216,7 +222,7 @@ mod tests {
     fn what_cannot_be_read_is_an_error() {
         let mut short = tempfile::tempfile().unwrap();
         short.write_all(&noise(6, 100_000)).unwrap();
-        let files = ConcatFiles::new(vec![(short.into(), 200_000)]);
+        let files = ConcatFiles::new(vec![SizedFile { file: short.into(), len: 200_000 }]);
         let basis = CutBasis { files: &files, sizes: ChunkSizes::FINE, monitor: &Monitor::default() };
         assert!(cut_in_pieces(&basis, 30_000).is_err());
     }

@@ -18,11 +18,11 @@ use rustix::fs::Stat;
 use crate::{
     block_sizes::{MAX_BLOCK_BYTES, block_bytes, granule_bytes},
     delta::{
-        checked::CheckedBlocks,
+        checked::{CheckedBlock, CheckedBlocks},
         granules::{Granules, named},
         short_name::ShortName,
     },
-    destination::{ArrivalLog, ArrivedBlocks, ClonedAt, Staged},
+    destination::{ArrivalLog, Arrived, ArrivedBlocks, ClonedAt, Staged},
     hash::granule_value,
     source::{settled_times::regular, source_file::has_holes},
     sys::{file_part::Slice, find_holes::DataMap},
@@ -63,6 +63,14 @@ enum CopySource {
     Cloned(OwnedFd, ClonedAt),
 }
 
+/// A block that was read; it has no ranges and no values if it is a hole.
+struct HashedBlock {
+    /// Its ranges of data.
+    data: Vec<Range<u64>>,
+    /// The values of its granules.
+    values: Vec<ChainingValue>,
+}
+
 struct BasisState {
     /// The value of each granule; `None` for those in a hole, not read, or that could not be read or copied.
     values: Vec<Option<ChainingValue>>,
@@ -101,8 +109,8 @@ impl GranuleBasis {
     }
 
     /// Takes the leftover of an earlier run, with its record of arrived blocks.
-    pub(crate) fn left(staged: Staged, (arrived, log): (ArrivedBlocks, ArrivalLog)) -> io::Result<Self> {
-        Ok(Self { arrived: Some(arrived), log: Mutex::new(Some(log)), ..Self::what_is_in(staged)? })
+    pub(crate) fn left(staged: Staged, Arrived { blocks, log }: Arrived) -> io::Result<Self> {
+        Ok(Self { arrived: Some(blocks), log: Mutex::new(Some(log)), ..Self::what_is_in(staged)? })
     }
 
     fn new(staged: Staged, old: Option<CopySource>, len: u64, has_holes: bool) -> Self {
@@ -200,16 +208,16 @@ impl GranuleBasis {
     fn checked(&self, start: u64, end: u64) -> Option<CheckedBlocks> {
         let arrived = self.arrived.as_ref()?;
         let is_unread = |(at, _): &(&u64, &[u8; 32])| self.has_arrived(**at - **at % BLOCK);
-        let values = arrived.values().range(start..end).filter(is_unread);
-        let values = values.map(|(at, value)| (*at, *value)).collect();
-        CheckedBlocks::new(arrived.version(), self.len, start..end, values)
+        let blocks = arrived.values().range(start..end).filter(is_unread);
+        let blocks = blocks.map(|(at, value)| CheckedBlock { offset: *at, value: *value }).collect();
+        CheckedBlocks::new(arrived.version(), self.len, start..end, blocks)
     }
 
     /// Computes the values of a block's granules; none if it is a hole.
     fn block(&self, offset: u64, buffer: &mut Vec<u8>) -> io::Result<Vec<ChainingValue>> {
         match &self.old {
             Some(CopySource::Copied(old)) => {
-                let (data, values) = self.hash(Slice::all_of(old.as_fd()), offset, buffer)?;
+                let HashedBlock { data, values } = self.hash(Slice::all_of(old.as_fd()), offset, buffer)?;
                 if !data.is_empty() {
                     self.write(buffer, offset, &data)?;
                 }
@@ -218,21 +226,16 @@ impl GranuleBasis {
             Some(CopySource::Cloned(old, cloned)) if cloned.is_still(old.as_fd()) => {
                 let hashed = self.hash(Slice::all_of(old.as_fd()), offset, buffer);
                 if cloned.is_still(old.as_fd()) {
-                    return Ok(hashed?.1);
+                    return Ok(hashed?.values);
                 }
             }
             _ => {}
         }
-        Ok(self.hash(self.staged.basis(), offset, buffer)?.1)
+        Ok(self.hash(self.staged.basis(), offset, buffer)?.values)
     }
 
-    /// Reads a block. Returns its ranges of data, and the values of its granules; none if it is a hole.
-    fn hash(
-        &self,
-        from: Slice<'_>,
-        offset: u64,
-        buffer: &mut Vec<u8>,
-    ) -> io::Result<(Vec<Range<u64>>, Vec<ChainingValue>)> {
+    /// Reads and hashes a block.
+    fn hash(&self, from: Slice<'_>, offset: u64, buffer: &mut Vec<u8>) -> io::Result<HashedBlock> {
         let end = (offset + BLOCK).min(self.len);
         let data: Vec<_> = if self.has_holes {
             self.data.within(from, offset, end)
@@ -240,12 +243,13 @@ impl GranuleBasis {
             std::iter::once(offset..end).collect()
         };
         if data.is_empty() {
-            return Ok((data, Vec::new()));
+            return Ok(HashedBlock { data, values: Vec::new() });
         }
         buffer.resize((end - offset) as usize, 0);
         from.read_exact_at(buffer, offset)?;
         let granules = buffer.chunks(self.granule).zip((offset..).step_by(self.granule));
-        Ok((data, granules.map(|(granule, at)| granule_value(granule, at)).collect()))
+        let values = granules.map(|(granule, at)| granule_value(granule, at)).collect();
+        Ok(HashedBlock { data, values })
     }
 
     /// Writes the `data` of a block.
@@ -276,7 +280,7 @@ impl GranuleBasis {
         let name = |value: &Option<ChainingValue>| value.as_ref().map(named).or(none);
         let names = state.values[first..end].iter().map(name).collect::<Option<_>>()?;
         let granules = Granules::new(self.len, self.granule as u64, start, names)?;
-        Some(match self.checked(start, granules.end()).filter(|checked| !checked.values().is_empty()) {
+        Some(match self.checked(start, granules.end()).filter(|checked| !checked.blocks().is_empty()) {
             Some(checked) => granules.with_checked(checked),
             None => granules,
         })
@@ -407,15 +411,15 @@ mod tests {
         staged.set_len(len).unwrap();
         staged.write_at(&[7; 4 << 20], 0).unwrap();
         // The blocks of the second MiB, and one of the third.
-        let offsets = (4..9).map(|nth| (nth * block_bytes(len) as u64, [nth as u8; 32]));
-        let checked: Vec<_> = offsets.collect();
+        let block = |nth| CheckedBlock { offset: nth * block_bytes(len) as u64, value: [nth as u8; 32] };
+        let checked: Vec<_> = (4..9).map(block).collect();
         destination.note_arrivals(&staged, version, len).unwrap().add(&staged, &checked).unwrap();
         let noted = destination.arrived(&staged).unwrap();
         let kept = GranuleBasis::left(staged, noted).unwrap();
         let mut buffer = Vec::new();
         while kept.do_block(&mut buffer) {}
         let part = kept.next_part().unwrap();
-        assert_eq!(part.checked().unwrap().values(), &checked[..4]);
+        assert_eq!(part.checked().unwrap().blocks(), &checked[..4]);
         let granule = kept.granule_bytes();
         let is_read = |at: u64| kept.value(at, granule).is_some();
         assert_eq!([0, 1 << 20, 2 << 20, 3 << 20].map(is_read), [true, false, true, true]);

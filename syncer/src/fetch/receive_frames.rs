@@ -22,7 +22,7 @@ use crate::{
     wire::{
         WireError,
         check::{SplitFrame, split_check},
-        compress,
+        compress::{self, COMPRESSED},
         data::{self, BLOCK, Block, ContentFrame, END, EndFrame, Failed, Fresh, PACK, Pack, Packed},
         patch::{BlockHeader, CHUNKS, Chunks, PATCH, Patch},
     },
@@ -55,8 +55,8 @@ impl<'a> Receiver<'a> {
 
     /// Handles one frame. Errors are those of the peer; an error of a file is recorded as its failure.
     fn take(&mut self, frame: Frame) -> Result<(), TransportError> {
-        let (kind, body) = during(Activity::Compressing, || compress::open(frame.kind, frame.body))?;
-        let SplitFrame { kind, body: plain, check } = split_check(kind, &body)?;
+        let body = during(Activity::Compressing, || compress::open(frame.kind, frame.body))?;
+        let SplitFrame { kind, body: plain, check } = split_check(frame.kind & !COMPRESSED, &body)?;
         let taken = match kind {
             PACK => self.take_pack(plain),
             BLOCK => self.take_block(&Block::decode(plain)?, check.as_ref()),
@@ -73,7 +73,8 @@ impl<'a> Receiver<'a> {
         if self.writing.is_device() {
             return Err(MIXED);
         }
-        let (files, is_intact) = Pack::open(body)?;
+        let files = Pack::open(body)?;
+        let is_intact = files.is_intact;
         for packed in files {
             let Packed { need: number, content } = packed?;
             let Some(need) = self.in_flight.need(number)? else { continue };
@@ -151,49 +152,50 @@ impl<'a> Receiver<'a> {
             written
         });
         let Some(written) = written else { return Ok(()) };
-        let written = written.map(|()| (block.offset, hash));
-        self.take_hashes(&assembly, block.attempt, written.and_then(|found| as_checked(found, check)), 0)?;
-        self.note_arrival(&assembly, block.attempt, (block.offset, len), check);
+        let written = written.and_then(|()| as_checked(hash, check));
+        self.take_hashes(&assembly, block.attempt, block.offset, written, 0)?;
+        self.note_arrival(&assembly, block.attempt, block.offset, len, check);
         self.writing.run.monitor.add_bytes(len);
         self.complete(block.need, &need, &assembly);
         Ok(())
     }
 
     fn take_patch(&mut self, patch: &Patch<'_>, check: Option<&BlockCheck>) -> Result<(), TransportError> {
-        let BlockHeader { need: number, attempt, file_len, .. } = patch.place;
+        let BlockHeader { need: number, attempt, file_len, offset } = patch.place;
         let version = check.map(|check| check.version);
         let Some((need, assembly)) = self.assembly(number, attempt, file_len, version)? else {
             return Ok(());
         };
-        let kept = kept_before(&assembly, attempt, patch.place.offset + patch.len())?;
+        let kept = kept_before(&assembly, attempt, offset + patch.len())?;
         if kept.is_none() && patch.kept() > 0 {
             return Err(TransportError::Nonsense("bytes were to be kept of a file that there is not"));
         }
-        let (kept, place) = (kept.as_deref(), (patch.place.offset, patch.len()));
+        let kept = kept.as_deref();
         let written = write_to(&assembly, attempt, |staged, _| write_patch(staged, kept, patch, check));
         let Some(written) = written else { return Ok(()) };
-        let written = written.and_then(|found| as_checked(found, check));
-        self.take_hashes(&assembly, attempt, written, patch.kept())?;
+        let written = written.and_then(|hash| as_checked(hash, check));
+        self.take_hashes(&assembly, attempt, offset, written, patch.kept())?;
         let is_noted = |check: &&BlockCheck| kept.is_some_and(|kept| has_arrived(kept, patch, check));
         let is_new = check.filter(|_| !patch.is_hole()).filter(|check| !is_noted(check));
-        self.note_arrival(&assembly, attempt, place, is_new);
+        self.note_arrival(&assembly, attempt, offset, patch.len(), is_new);
         self.writing.run.monitor.add_bytes(patch.len());
         self.complete(number, &need, &assembly);
         Ok(())
     }
 
-    /// Records the hashes of written blocks, or the error of writing them.
+    /// Records the hash of the blocks that were written at `offset`, or the error of writing them.
     fn take_hashes(
         &self,
         assembly: &Mutex<Assembly>,
         attempt: u32,
-        written: io::Result<(u64, BlockHash)>,
+        offset: u64,
+        written: io::Result<BlockHash>,
         reused: u64,
     ) -> Result<(), TransportError> {
         let Some(mut assembly) = lock_attempt(assembly, attempt) else { return Ok(()) };
         assembly.reused += reused;
         match (written, &mut assembly.made) {
-            (Ok((offset, hash)), Made::Blocks { hashes, .. }) => {
+            (Ok(hash), Made::Blocks { hashes, .. }) => {
                 if !hashes.set(offset, hash) {
                     return Err(TWICE);
                 }
@@ -209,7 +211,8 @@ impl<'a> Receiver<'a> {
         &self,
         assembly: &Mutex<Assembly>,
         attempt: u32,
-        (offset, len): (u64, u64),
+        offset: u64,
+        len: u64,
         check: Option<&BlockCheck>,
     ) {
         let due = |mut assembly: MutexGuard<'_, Assembly>| {
@@ -266,7 +269,7 @@ impl<'a> Receiver<'a> {
     ) -> Result<Option<Arriving>, TransportError> {
         let writing = self.writing;
         let begin = |need: &Need, at_hand: Option<FileBasis>| {
-            Assembly::begin(writing, need, attempt, (file_len, version), at_hand)
+            Assembly::begin(writing, need, attempt, file_len, version, at_hand)
         };
         let Some((need, assembly)) = self.in_flight.assembly(number, begin)? else { return Ok(None) };
         {
@@ -376,10 +379,10 @@ impl<'a> Receiver<'a> {
 }
 
 /// Returns the hash of a written block, if it equals the one that the source computed.
-fn as_checked((offset, hash): (u64, BlockHash), check: Option<&BlockCheck>) -> io::Result<(u64, BlockHash)> {
+fn as_checked(hash: BlockHash, check: Option<&BlockCheck>) -> io::Result<BlockHash> {
     match (hash, check) {
         (BlockHash::Part(value), Some(check)) if value != check.value => Err(io::Error::other(CORRUPT)),
-        _ => Ok((offset, hash)),
+        _ => Ok(hash),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    delta::checked::{BlockCheck, FileVersion},
+    delta::checked::{BlockCheck, CheckedBlock, FileVersion},
     destination::{ArrivalLog, Destination, Staged},
 };
 
@@ -24,7 +24,7 @@ pub(crate) struct Arrivals {
     /// Whether a worker has the log, or it could not be written.
     is_taken: bool,
     has_log: bool,
-    pending: Vec<(u64, [u8; 32])>,
+    pending: Vec<CheckedBlock>,
     pending_bytes: u64,
     noted: Instant,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Batch {
     version: FileVersion,
     file_len: u64,
     log: Option<ArrivalLog>,
-    blocks: Vec<(u64, [u8; 32])>,
+    blocks: Vec<CheckedBlock>,
 }
 
 impl Arrivals {
@@ -66,7 +66,7 @@ impl Arrivals {
         if check.version != self.version {
             return None;
         }
-        self.pending.push((offset, check.value));
+        self.pending.push(CheckedBlock { offset, value: check.value });
         self.pending_bytes += len;
         self.due()
     }

@@ -43,7 +43,7 @@ impl Throttled {
 
 fn accounts(groups: &str) -> Vec<File> {
     let own = places_of(groups).into_iter().flatten();
-    let mut found = own.map(|(mount, group)| {
+    let mut found = own.map(|GroupPlace { mount, group }| {
         let above = levels_of(&group).filter_map(|group| File::open(format!("{mount}{group}/cpu.stat")).ok());
         above.take(MAX_LEVELS).collect::<Vec<_>>()
     });
@@ -72,14 +72,21 @@ pub(crate) fn stopped(wall: Duration, cpu: Duration, throttled: Duration) -> Dur
     wall.mul_f64(throttled.as_secs_f64() / wanted).min(throttled)
 }
 
-/// Returns the places where the group in `/proc/self/cgroup` may be mounted, as a mount and a path below it: in version
-/// 1 if that has the CPU controller, else in version 2. A container may see only its own group, at the mount's root.
-fn places_of(groups: &str) -> [Option<(&'static str, String)>; 3] {
+/// A place where a group may be mounted.
+struct GroupPlace {
+    mount: &'static str,
+    /// Its path below the mount.
+    group: String,
+}
+
+/// Returns the places where the group in `/proc/self/cgroup` may be mounted: in version 1 if that has the CPU
+/// controller, else in version 2. A container may see only its own group, at the mount's root.
+fn places_of(groups: &str) -> [Option<GroupPlace>; 3] {
     let of = |is_it: fn(&str) -> bool| {
         let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
         lines.find(|(controllers, _)| is_it(controllers)).map(|(_, path)| path)
     };
-    let at = |mount: &'static str, group: &str| Some((mount, group.to_string()));
+    let at = |mount, group: &str| Some(GroupPlace { mount, group: group.to_string() });
     const UNIFIED: &str = "/sys/fs/cgroup";
     match (of(|controllers| controllers.split(',').any(|it| it == "cpu")), of(str::is_empty)) {
         (Some(group), _) => [at("/sys/fs/cgroup/cpu", group), at("/sys/fs/cgroup/cpu", ""), None],
@@ -106,8 +113,10 @@ mod tests {
 
     #[test]
     fn a_group_is_looked_for_where_its_version_is_mounted() {
-        let first =
-            |groups: &str| places_of(groups)[0].clone().map(|(mount, group)| format!("{mount}{group}"));
+        let first = |groups: &str| {
+            let [first, ..] = places_of(groups);
+            first.map(|GroupPlace { mount, group }| format!("{mount}{group}"))
+        };
         assert_eq!(first("0::/kubepods/a\n").unwrap(), "/sys/fs/cgroup/kubepods/a");
         assert_eq!(first("4:cpuset:/a\n3:cpu,cpuacct:/x\n0::/y\n").unwrap(), "/sys/fs/cgroup/cpu/x");
         assert_eq!(first("nonsense"), None);

@@ -174,7 +174,7 @@ impl Monitor {
 
     /// Starts a pool for threads that one end starts in the present phase.
     pub(crate) fn pool(&self, side: Side, group: ThreadGroup) -> EffortPool<'_> {
-        EffortPool::new(&self.efforts, self.snapshot().phase, (side, group))
+        EffortPool::new(&self.efforts, self.snapshot().phase, side, group)
     }
 
     /// Returns the progress. The rate is 0, because it depends on the times of snapshots.

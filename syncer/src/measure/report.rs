@@ -318,7 +318,7 @@ impl<'a> Stopwatch<'a> {
         let stopped = cpu_throttling::stopped(wall, used, throttled);
         let used = if self.is_shared { Duration::ZERO } else { used };
         book.add_phase(self.phase, [wall, used, stopped]);
-        book.add(self.phase, (self.side, ThreadGroup::Main), &turn_main(base_of(next)));
+        book.add(self.phase, self.side, ThreadGroup::Main, &turn_main(base_of(next)));
     }
 
     /// Notes the work done so far, so that the report contains it even if the run fails later.

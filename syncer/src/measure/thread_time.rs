@@ -246,7 +246,7 @@ pub(crate) struct EffortPool<'a> {
 }
 
 impl<'a> EffortPool<'a> {
-    pub(crate) fn new(book: &'a EffortBook, phase: Phase, (side, group): (Side, ThreadGroup)) -> Self {
+    pub(crate) fn new(book: &'a EffortBook, phase: Phase, side: Side, group: ThreadGroup) -> Self {
         Self { book, phase, side, group, busiest: Mutex::default() }
     }
 
@@ -273,7 +273,7 @@ impl<'a> EffortPool<'a> {
 impl Drop for EffortPool<'_> {
     fn drop(&mut self) {
         let effort = *self.busiest.get_mut();
-        self.book.add(self.phase, (self.side, self.group), &effort);
+        self.book.add(self.phase, self.side, self.group, &effort);
     }
 }
 
@@ -328,9 +328,18 @@ pub(crate) struct EffortBook(Mutex<BookPages>);
 
 #[derive(Debug, Default)]
 struct BookPages {
-    groups: Vec<(Phase, (Side, ThreadGroup), Effort)>,
+    groups: Vec<GroupEffort>,
     /// The usage of the whole process.
     phases: Vec<Effort>,
+}
+
+/// The effort of one end's group of threads in a phase.
+#[derive(Debug)]
+struct GroupEffort {
+    phase: Phase,
+    side: Side,
+    group: ThreadGroup,
+    effort: Effort,
 }
 
 impl EffortBook {
@@ -339,11 +348,11 @@ impl EffortBook {
         *self.0.lock() = BookPages::default();
     }
 
-    pub(crate) fn add(&self, phase: Phase, of: (Side, ThreadGroup), effort: &Effort) {
+    pub(crate) fn add(&self, phase: Phase, side: Side, group: ThreadGroup, effort: &Effort) {
         let mut book = self.0.lock();
-        match book.groups.iter_mut().find(|(of_phase, group, _)| (*of_phase, *group) == (phase, of)) {
-            Some((.., sum)) => sum.add(effort),
-            None => book.groups.push((phase, of, *effort)),
+        match book.groups.iter_mut().find(|of| (of.phase, of.side, of.group) == (phase, side, group)) {
+            Some(sum) => sum.effort.add(effort),
+            None => book.groups.push(GroupEffort { phase, side, group, effort: *effort }),
         }
     }
 
@@ -362,8 +371,8 @@ impl EffortBook {
     pub(crate) fn of(&self, side: Side) -> Vec<Effort> {
         let book = self.0.lock();
         let busiest = |phase: Phase| {
-            let of_phase = book.groups.iter().filter(|(at, (of, _), _)| (*at, *of) == (phase, side));
-            of_phase.map(|(.., effort)| *effort).max_by_key(Effort::busy_us)
+            let of_phase = book.groups.iter().filter(|of| (of.phase, of.side) == (phase, side));
+            of_phase.map(|of| of.effort).max_by_key(Effort::busy_us)
         };
         let of = |used: &Effort| {
             let busiest = busiest(used.phase)?;
@@ -411,7 +420,7 @@ mod tests {
     #[test]
     fn a_thread_that_only_waits_is_not_the_busiest() {
         let book = EffortBook::default();
-        let pool = EffortPool::new(&book, Phase::Scan, (Side::Sink, ThreadGroup::Workers));
+        let pool = EffortPool::new(&book, Phase::Scan, Side::Sink, ThreadGroup::Workers);
         let (done, wait) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let pool = &pool;

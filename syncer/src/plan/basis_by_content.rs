@@ -10,9 +10,10 @@ use std::{
 use crate::{
     delta::features::{RATE, Sampling},
     entry::Kind,
+    links::EntryPlace,
     measure::monitor::Monitor,
     plan::{
-        basis_by_name::{Base, EntryRef, MIN_RELATIVE_BYTES, NewFile, SimilarFiles},
+        basis_by_name::{Base, MIN_RELATIVE_BYTES, NewFile, SimilarFiles},
         planned::path_in,
     },
     session_error::SessionError,
@@ -67,7 +68,8 @@ pub(crate) fn compare_samples(
         return Ok(SimilarFiles::new());
     }
     let new = few(new);
-    let (places, files) = candidates(sink);
+    let places = candidates(sink);
+    let files = listed(sink, &places);
     let Some(Look { there, here }) = Look::at(&new, &files) else { return Ok(SimilarFiles::new()) };
     control.send(&Message::SampleRequest(SampleRequest { sampling: there, files: groups(&new) }))?;
     let held = match here {
@@ -103,7 +105,7 @@ pub(crate) fn few(new: Vec<NewFile<'_>>) -> Vec<NewFile<'_>> {
 }
 
 /// Returns the `most` largest files, in the order of their places.
-fn largest<T>(mut files: Vec<T>, most: usize, of: impl Fn(&T) -> (u64, EntryRef)) -> Vec<T> {
+fn largest<T>(mut files: Vec<T>, most: usize, of: impl Fn(&T) -> (u64, EntryPlace)) -> Vec<T> {
     if files.len() > most {
         files.select_nth_unstable_by_key(most, |file| Reverse(of(file)));
         files.truncate(most);
@@ -113,34 +115,31 @@ fn largest<T>(mut files: Vec<T>, most: usize, of: impl Fn(&T) -> (u64, EntryRef)
 }
 
 /// Returns the destination's files that are worth sampling, in the order of their places.
-fn candidates(sink: &Tree) -> (Vec<EntryRef>, Vec<HashRequest>) {
+fn candidates(sink: &Tree) -> Vec<EntryPlace> {
     let mut places = Vec::new();
     for (id, dir) in (0..).zip(&sink.dirs) {
         for (index, entry) in (0..).zip(&dir.listing) {
             if let Kind::File { size } = entry.kind
                 && size >= MIN_RELATIVE_BYTES
             {
-                places.push((size, (id, index)));
+                places.push((size, EntryPlace { dir: id, index }));
             }
         }
     }
-    let places: Vec<EntryRef> =
-        largest(places, MAX_CANDIDATES, |file| *file).into_iter().map(|(_, place)| place).collect();
-    let files = listed(sink, &places);
-    (places, files)
+    largest(places, MAX_CANDIDATES, |file| *file).into_iter().map(|(_, place)| place).collect()
 }
 
-fn listed(sink: &Tree, places: &[EntryRef]) -> Vec<HashRequest> {
+fn listed(sink: &Tree, places: &[EntryPlace]) -> Vec<HashRequest> {
     let mut paths = Paths::new(sink);
-    let of_dir = |places: &[EntryRef]| {
-        let id = places.first().map_or(0, |(id, _)| *id);
+    let of_dir = |places: &[EntryPlace]| {
+        let id = places.first().map_or(0, |place| place.dir);
         let (path, indices) =
-            (paths.of(id), places.iter().map(|(_, index)| *index).collect::<HashSet<u32>>());
+            (paths.of(id), places.iter().map(|place| place.index).collect::<HashSet<u32>>());
         let entries = (0..).zip(&sink.dirs[id as usize].listing);
         let chosen = entries.filter(|(index, _)| indices.contains(index));
         chosen.filter_map(|(_, entry)| HashRequest::new(id, &path, &entry)).collect::<Vec<_>>()
     };
-    places.chunk_by(|one, other| one.0 == other.0).flat_map(of_dir).collect()
+    places.chunk_by(|one, other| one.dir == other.dir).flat_map(of_dir).collect()
 }
 
 /// The shares of both ends' files that are sampled.
@@ -176,10 +175,10 @@ fn total(lens: impl Iterator<Item = u64>) -> u64 {
 
 fn groups(new: &[NewFile<'_>]) -> Vec<FileGroup> {
     let group = |files: &[NewFile<'_>]| FileGroup {
-        dir: files.first().map_or(0, |file| file.place.0),
-        indices: files.iter().map(|file| file.place.1).collect(),
+        dir: files.first().map_or(0, |file| file.place.dir),
+        indices: files.iter().map(|file| file.place.index).collect(),
     };
-    new.chunk_by(|one, other| one.place.0 == other.place.0).map(group).collect()
+    new.chunk_by(|one, other| one.place.dir == other.place.dir).map(group).collect()
 }
 
 /// A basis of a new file, by its index among the sampled files.
@@ -284,7 +283,7 @@ mod tests {
     fn new_files(sizes: &[u64]) -> Vec<NewFile<'static>> {
         static ROOT: std::sync::LazyLock<RelPath> = std::sync::LazyLock::new(RelPath::root);
         let file = |(index, &size): (u32, &u64)| NewFile {
-            place: (index / 3, index % 3),
+            place: EntryPlace { dir: index / 3, index: index % 3 },
             size,
             dir: &ROOT,
             name: b"f",
@@ -366,9 +365,10 @@ mod tests {
 
     #[test]
     fn the_largest_are_kept_in_the_order_of_their_places() {
-        let files = vec![(5, (2, 0)), (9, (1, 3)), (1, (0, 0)), (7, (3, 1))];
-        assert_eq!(largest(files.clone(), 2, |file| *file), [(9, (1, 3)), (7, (3, 1))]);
-        assert_eq!(largest(files, 9, |file| *file)[0], (1, (0, 0)));
+        let at = |dir, index| EntryPlace { dir, index };
+        let files = vec![(5, at(2, 0)), (9, at(1, 3)), (1, at(0, 0)), (7, at(3, 1))];
+        assert_eq!(largest(files.clone(), 2, |file| *file), [(9, at(1, 3)), (7, at(3, 1))]);
+        assert_eq!(largest(files, 9, |file| *file)[0], (1, at(0, 0)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     entry::{Entry, Kind},
+    links::EntryPlace,
     listing::EntryIndex,
     measure::report::Counters,
     path::RelPath,
@@ -46,7 +47,7 @@ pub(crate) struct Wanted<'w> {
     /// Its length in bytes.
     pub len: u64,
     /// Its place at the source.
-    pub from: EntryRef,
+    pub from: EntryPlace,
     /// Its directory at the sink, if it exists.
     pub to: Option<DirId>,
 }
@@ -62,8 +63,11 @@ enum Likeness {
     Length,
 }
 
-/// A file, by its place in a listing.
-pub(crate) type EntryRef = (DirId, u32);
+/// The file that is most similar to a new one.
+struct Similar {
+    place: EntryPlace,
+    likeness: Likeness,
+}
 
 #[derive(Debug)]
 struct LargeFiles<'a> {
@@ -88,40 +92,38 @@ impl<'a> BasisSearch<'a> {
         if let Some(bases) = self.alike.remove(&wanted.from) {
             return self.made_from(bases);
         }
-        let (place, likeness) = self.likely(wanted)?;
+        let Similar { place, likeness } = self.likely(wanted)?;
         let is_guess = likeness != Likeness::TimeOrName;
         if is_guess && counters.wrong_guesses.load(Relaxed) >= MAX_WRONG_GUESSES {
             return None;
         }
-        let (path, len) = self.listed().path_at(place)?;
-        Some(OldVersion { is_guess, ..OldVersion::version(path, len) })
+        Some(OldVersion { is_guess, ..self.listed().version_at(place)? })
     }
 
     fn made_from(&mut self, bases: Vec<Base>) -> Option<OldVersion> {
         let is_coming = bases.iter().any(|base| matches!(base, Base::New(..)));
         let mut files = bases.into_iter().filter_map(|base| match base {
-            Base::There(place) => self.listed().path_at(place),
-            Base::New(path, len) => Some((path, len)),
+            Base::There(place) => self.listed().version_at(place),
+            Base::New(path, len) => Some(OldVersion::version(path, len)),
         });
-        let (path, len) = files.next()?;
-        let also = files.map(|(path, _)| path).collect();
-        Some(OldVersion { is_coming, also, ..OldVersion::version(path, len) })
+        let first = files.next()?;
+        Some(OldVersion { is_coming, also: files.map(|file| file.path).collect(), ..first })
     }
 
     /// Returns whether a new file is worth sampling: it is large enough, and no file has its name's family, or its
     /// length and its name or time.
     pub(crate) fn is_unlike_any(&mut self, wanted: &Wanted<'_>) -> bool {
-        let likely = self.likely(wanted).filter(|(_, likeness)| *likeness != Likeness::Length);
+        let likely = self.likely(wanted).filter(|it| it.likeness != Likeness::Length);
         wanted.len >= MIN_RELATIVE_BYTES && likely.is_none()
     }
 
     /// Returns the file that is most similar to a new one.
-    fn likely(&mut self, wanted: &Wanted<'_>) -> Option<(EntryRef, Likeness)> {
+    fn likely(&mut self, wanted: &Wanted<'_>) -> Option<Similar> {
         let listed = self.listed();
-        match listed.twin(wanted.entry, wanted.len) {
-            Some(twin) => Some(twin),
-            None => Some((listed.relative(wanted.entry, wanted.len, wanted.to)?, Likeness::Family)),
-        }
+        listed.twin(wanted.entry, wanted.len).or_else(|| {
+            let place = listed.relative(wanted.entry, wanted.len, wanted.to)?;
+            Some(Similar { place, likeness: Likeness::Family })
+        })
     }
 
     fn listed(&mut self) -> &mut LargeFiles<'a> {
@@ -136,11 +138,12 @@ impl<'a> LargeFiles<'a> {
         for (id, dir) in (0..).zip(&sink.dirs) {
             for (index, entry) in (0..).zip(&dir.listing) {
                 let Kind::File { size } = entry.kind else { continue };
+                let place = EntryPlace { dir: id, index };
                 if size > MAX_PACKED_BYTES {
-                    by_len.push((size, (id, index)));
+                    by_len.push((size, place));
                 }
                 if size >= MIN_RELATIVE_BYTES {
-                    by_family.push((hash_of(&family(entry.name)), (id, index)));
+                    by_family.push((hash_of(&family(entry.name)), place));
                 }
             }
         }
@@ -149,7 +152,7 @@ impl<'a> LargeFiles<'a> {
     }
 
     /// Returns a file of the same length, if possible with the same time or name.
-    fn twin(&mut self, wanted: &Entry<'_>, len: u64) -> Option<(EntryRef, Likeness)> {
+    fn twin(&mut self, wanted: &Entry<'_>, len: u64) -> Option<Similar> {
         let mut best = None;
         for place in self.by_len.few(len) {
             let Some(entry) = self.files.at(place) else { continue };
@@ -159,28 +162,34 @@ impl<'a> LargeFiles<'a> {
                 best = Some((place, like));
             }
         }
-        best.map(|(place, like)| (place, if like > 0 { Likeness::TimeOrName } else { Likeness::Length }))
+        best.map(|(place, like)| {
+            let likeness = if like > 0 { Likeness::TimeOrName } else { Likeness::Length };
+            Similar { place, likeness }
+        })
     }
 
     /// Returns a file of another length whose name has the same family: preferably with the same name, then from the
     /// same directory, then of the nearest length.
-    fn relative(&mut self, wanted: &Entry<'_>, len: u64, here: Option<DirId>) -> Option<EntryRef> {
+    fn relative(&mut self, wanted: &Entry<'_>, len: u64, here: Option<DirId>) -> Option<EntryPlace> {
         if len < MIN_RELATIVE_BYTES {
             return None;
         }
         let wanted_family = family(wanted.name);
         let relatives = self.by_family.few(hash_of(&wanted_family)).filter_map(|place| {
-            let (name, size) = self.files.large_at(place)?;
-            let likeness = (name == wanted.name, Some(place.0) == here, Reverse(size.abs_diff(len)));
-            (family(name) == wanted_family).then_some((likeness, place))
+            let entry = self.files.at(place)?;
+            let Kind::File { size } = entry.kind else { return None };
+            let is_here = Some(place.dir) == here;
+            let likeness = (entry.name == wanted.name, is_here, Reverse(size.abs_diff(len)));
+            (family(entry.name) == wanted_family).then_some((likeness, place))
         });
         relatives.max().map(|(_, place)| place)
     }
 
-    /// Returns the path and the length of a file.
-    fn path_at(&mut self, place: EntryRef) -> Option<(RelPath, u64)> {
-        let (name, len) = self.files.large_at(place)?;
-        Some((self.paths.of(place.0).join(name).ok()?, len))
+    /// Returns a file as an older version of a new one.
+    fn version_at(&mut self, place: EntryPlace) -> Option<OldVersion> {
+        let entry = self.files.at(place)?;
+        let Kind::File { size } = entry.kind else { return None };
+        Some(OldVersion::version(self.paths.of(place.dir).join(entry.name).ok()?, size))
     }
 }
 
@@ -192,33 +201,24 @@ struct FileLookup<'a> {
 }
 
 impl<'a> FileLookup<'a> {
-    fn at(&mut self, (dir, index): EntryRef) -> Option<Entry<'a>> {
+    fn at(&mut self, EntryPlace { dir, index }: EntryPlace) -> Option<Entry<'a>> {
         let listing = &self.tree.dirs[dir as usize].listing;
         self.places.entry(dir).or_insert_with(|| EntryIndex::of(listing)).from(index).next()
-    }
-
-    /// Returns the name and the length of a file.
-    fn large_at(&mut self, place: EntryRef) -> Option<(&'a [u8], u64)> {
-        let entry = self.at(place)?;
-        match entry.kind {
-            Kind::File { size } => Some((entry.name, size)),
-            _ => None,
-        }
     }
 }
 
 /// Files sorted by a number, such as their length, in 16 bytes each: there may be millions.
 #[derive(Debug)]
-struct Index(Vec<(u64, EntryRef)>);
+struct Index(Vec<(u64, EntryPlace)>);
 
 impl Index {
-    fn of(mut files: Vec<(u64, EntryRef)>) -> Self {
+    fn of(mut files: Vec<(u64, EntryPlace)>) -> Self {
         files.sort_unstable();
         Self(files)
     }
 
     /// Returns at most [`MAX_LIKE`] files with this number.
-    fn few(&self, number: u64) -> impl Iterator<Item = EntryRef> {
+    fn few(&self, number: u64) -> impl Iterator<Item = EntryPlace> {
         let start = self.0.partition_point(|(other, _)| *other < number);
         self.0[start..]
             .iter()
@@ -249,7 +249,7 @@ fn family(name: &[u8]) -> Vec<u8> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewFile<'p> {
     /// Its place at the source.
-    pub place: EntryRef,
+    pub place: EntryPlace,
     /// Its length in bytes.
     pub size: u64,
     /// Its directory, at both ends.
@@ -262,27 +262,28 @@ pub(crate) struct NewFile<'p> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
     /// A file of the destination, by its place at the sink.
-    There(EntryRef),
+    There(EntryPlace),
     /// Another new file, by its path and length. It is read when it has arrived.
     New(RelPath, u64),
 }
 
 /// The bases of new files, by their places at the source. A new file that is a basis is not itself made from another
 /// new one.
-pub(crate) type SimilarFiles = HashMap<EntryRef, Vec<Base>>;
+pub(crate) type SimilarFiles = HashMap<EntryPlace, Vec<Base>>;
 
 #[cfg(test)]
 mod tests {
-    use super::{Index, MAX_LIKE, family};
+    use super::{EntryPlace, Index, MAX_LIKE, family};
 
     #[test]
     fn an_index_finds_all_files_of_a_number_but_no_more_than_a_few() {
-        let many = (0..100).map(|nth| (7, (0, nth)));
-        let index = Index::of(many.chain([(9, (1, 0)), (3, (2, 0)), (9, (0, 5))]).collect());
-        assert_eq!(index.few(9).collect::<Vec<_>>(), [(0, 5), (1, 0)]);
+        let at = |dir, index| EntryPlace { dir, index };
+        let many = (0..100).map(|nth| (7, at(0, nth)));
+        let index = Index::of(many.chain([(9, at(1, 0)), (3, at(2, 0)), (9, at(0, 5))]).collect());
+        assert_eq!(index.few(9).collect::<Vec<_>>(), [at(0, 5), at(1, 0)]);
         assert_eq!(
             index.few(7).collect::<Vec<_>>(),
-            (0..MAX_LIKE as u32).map(|nth| (0, nth)).collect::<Vec<_>>()
+            (0..MAX_LIKE as u32).map(|nth| at(0, nth)).collect::<Vec<_>>()
         );
         assert_eq!([0, 4, 10].map(|absent| index.few(absent).count()), [0; 3]);
     }

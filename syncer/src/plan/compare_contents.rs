@@ -7,11 +7,9 @@ use std::collections::VecDeque;
 
 use crate::{
     compare_entries::Step,
-    entry::Time,
     listing::EntryIndex,
     measure::{monitor::Monitor, report::Failures},
-    path::RelPath,
-    plan::planned::{Checked, PlannedDir},
+    plan::planned::{Checked, PlannedDir, PlannedRef},
     session_error::SessionError,
     source::{
         hash_files::{Expect, HashRequest, hash_all},
@@ -68,9 +66,8 @@ impl Checker<'_> {
         changed: Option<Step>,
     ) -> Result<Checked, SessionError> {
         let mut checked = Checked::default();
-        let unlike = self.compare(dirs, source, &mut checked.in_motion)?;
-        for ((dir, index), unlike) in unlike {
-            checked.unlike.insert((dir, index));
+        for (file, unlike) in self.compare(dirs, source, &mut checked)? {
+            checked.unlike.insert(file);
             let step = match unlike {
                 Unlike::Content => Some(Step::Update),
                 Unlike::Changed => {
@@ -79,18 +76,18 @@ impl Checker<'_> {
                 }
                 Unlike::Unreadable => None,
             };
-            dirs[dir].plan.set_step(index, step);
+            dirs[file.dir].plan.set_step(file.index, step);
         }
         Ok(checked)
     }
 
     /// Returns the files whose content is not known to be equal, in the order of their places. Equal ones that may be
-    /// written to go to `in_motion`.
+    /// written to are added to those of `checked`.
     fn compare(
         &self,
         dirs: &[PlannedDir],
         source: &mut dyn SourceHashes,
-        in_motion: &mut Vec<(RelPath, Time)>,
+        checked: &mut Checked,
     ) -> Result<Vec<(PlannedRef, Unlike)>, SessionError> {
         let mut cursor = Cursor { dirs, dir: 0, check: 0, places: None };
         let mut asked = VecDeque::new();
@@ -111,7 +108,7 @@ impl Checker<'_> {
                 match (there, here) {
                     (Hashed::Is(there), Hashed::Is(here)) if there == *here => {}
                     (Hashed::IsInMotion(there), Hashed::Is(here)) if there == *here => {
-                        in_motion.push((file.path(), file.mtime));
+                        checked.in_motion.push((file.path(), file.mtime));
                     }
                     (Hashed::Failed { operation, error }, _) => {
                         self.failures.add(&file.path(), &operation, &error);
@@ -124,9 +121,6 @@ impl Checker<'_> {
         }
     }
 }
-
-/// The index of a planned directory, and the place of a file in its listing.
-type PlannedRef = (usize, u32);
 
 /// Why two files do not count as equal.
 enum Unlike {
@@ -173,7 +167,7 @@ impl<'d> Cursor<'d> {
             if let Some(file) = HashRequest::new(dir.source, &dir.path, &entry) {
                 batch.bytes += file.size;
                 batch.files.push(file);
-                batch.places.push((self.dir, index));
+                batch.places.push(PlannedRef { dir: self.dir, index });
                 indices.push(index);
             }
         }

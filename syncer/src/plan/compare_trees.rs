@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use contract::RunParams;
+
 use crate::{
     compare_entries::{DirPlan, Policy, Spared, Step, plan_dir},
     entry::{Kind, Meta},
@@ -10,6 +12,7 @@ use crate::{
     measure::monitor::Monitor,
     path::{OWN_DIR, RelPath},
     plan::{
+        compare_params::{owners_filter, rules_of_root},
         hard_links,
         moved_dirs::Moves,
         planned::{Compared, PlannedDir, path_in},
@@ -71,18 +74,19 @@ impl Compared {
     }
 }
 
-/// Compares the trees. `may_move` says that directories may be moved as they are; `owner` excludes entries of the sink
-/// from all changes, and `rules` those that the run leaves out. Afterwards, the caller compares the contents of files
-/// where the plans say so, and then settles hard links.
+/// Compares the trees. `may_move` says that directories may be moved as they are; `params` name the entries of the sink
+/// that its owner or the rules of the run exclude. Afterwards, the caller compares the contents of files where the
+/// plans say so, and then settles hard links.
 pub(crate) fn compare(
     source: &mut impl SourceTree,
     head: &TreeHead,
     sink: &Tree,
     policy: Policy,
     may_move: bool,
-    (owner, rules): (&Filter, Option<Arc<Rules>>),
+    params: &RunParams,
     monitor: &Monitor,
 ) -> Result<Compared, SessionError> {
+    let (owner, rules) = (&owners_filter(params)?, rules_of_root(params)?);
     if policy.same(&head.digest, &sink.dirs[ROOT as usize].digest) {
         return Ok(Compared::default());
     }
@@ -177,7 +181,7 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             let planned =
                 PlannedDir { source, sink, path: visit.path.clone(), meta, listing: listed.listing, plan };
             if !spared.is_nothing() || self.sink.has_mounts || self.policy.spares_foreign {
-                keep(&mut self.made, self.sink, &planned, (spared, self.policy), self.monitor)?;
+                keep(&mut self.made, self.sink, &planned, spared, self.policy, self.monitor)?;
             }
             self.dirs.push(planned);
         }
@@ -281,7 +285,8 @@ fn keep(
     made: &mut Compared,
     sink: &Tree,
     dir: &PlannedDir,
-    spared: (Spared<'_>, Policy),
+    spared: Spared<'_>,
+    policy: Policy,
     monitor: &Monitor,
 ) -> Result<(), SessionError> {
     let Some(id) = dir.sink else { return Ok(()) };
@@ -295,7 +300,7 @@ fn keep(
             && goes
             && let Ok(path) = dir.path.join(entry.name)
         {
-            keep_below(made, sink, (child, path), spared, monitor)?;
+            keep_below(made, sink, child, path, spared, policy, monitor)?;
         }
         child += u32::from(is_dir);
     }
@@ -305,11 +310,13 @@ fn keep(
 fn keep_below(
     made: &mut Compared,
     sink: &Tree,
-    top: (DirId, RelPath),
-    (spared, policy): (Spared<'_>, Policy),
+    id: DirId,
+    path: RelPath,
+    spared: Spared<'_>,
+    policy: Policy,
     monitor: &Monitor,
 ) -> Result<(), SessionError> {
-    let mut left = vec![top];
+    let mut left = vec![(id, path)];
     while let Some((id, path)) = left.pop() {
         let spared = Spared { dir: &path, ..spared };
         let dir = &sink.dirs[id as usize];
@@ -402,8 +409,8 @@ mod tests {
         };
         let (mut source, policy) =
             (AtHand(source, VecDeque::new()), Policy { delete: true, ..Policy::default() });
-        let owner = Filter::default();
-        let mut compared = compare(&mut source, &head, &sink, policy, true, (&owner, None), monitor)?;
+        let params = RunParams::default();
+        let mut compared = compare(&mut source, &head, &sink, policy, true, &params, monitor)?;
         compared.settle(&sink, policy, monitor)?;
         Ok(compared)
     }

@@ -293,8 +293,17 @@ pub(crate) struct Checked {
     pub changed: u64,
     /// Files with equal content, and their times, to which another process may have been writing meanwhile.
     pub in_motion: Vec<(RelPath, Time)>,
-    /// Files that were not found equal, by their planned directory and their place in its listing.
-    pub unlike: HashSet<(usize, u32)>,
+    /// Files that were not found equal.
+    pub unlike: HashSet<PlannedRef>,
+}
+
+/// A file of a planned directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PlannedRef {
+    /// The index of the directory.
+    pub dir: usize,
+    /// The file's place in its listing.
+    pub index: u32,
 }
 
 /// The plan of a run, with the trees that it was made from.

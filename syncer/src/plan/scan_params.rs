@@ -72,7 +72,8 @@ pub(crate) fn scan_tree(
 /// # Errors
 /// If a parameter cannot be used or the root cannot be read; if the run is to stop.
 pub(crate) fn scan_for_snapshot(
-    (place, root): (&TreeLocation, &Root),
+    place: &TreeLocation,
+    root: &Root,
     params: &RunParams,
     quiet_before: Time,
     failures: &Failures,

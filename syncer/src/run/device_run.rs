@@ -61,7 +61,7 @@ pub(crate) fn run(
     };
     let totals = block_device::totals(len);
     watch.did(work_of(&totals, &run.counters));
-    let (notes, content) = done?;
+    let Done { notes, content } = done?;
     run.note(notes);
     let mut report = Report { content, ..make_report(run, watch, &totals) };
     // All failed parts are one failed file.
@@ -79,7 +79,7 @@ fn begin(watch: &mut Stopwatch<'_>) {
     watch.enter(Phase::Delta);
 }
 
-/// Writes to the device. Returns notes for the report, and the content that is there then.
+/// Writes to the device.
 fn write(
     source: &mut impl ContentEnd,
     device: &Device,
@@ -107,17 +107,21 @@ fn write(
     }
     let content = known_base::content_of(device, base, run)?;
     if !run.params.verify {
-        return Ok((Vec::new(), content));
+        return Ok(Done { notes: Vec::new(), content });
     }
     watch.enter(Phase::Plan);
     let mut dirs = [all_parts(device.len())];
     let checked = checker(device.opened(), Expect::OnVolume, run).check(&mut dirs, source, None)?;
     let differences = Differences::of(&dirs[0], checked.changed, run);
-    Ok((differences.notes(device.len()), content.filter(|_| differences.parts == 0)))
+    let content = content.filter(|_| differences.parts == 0);
+    Ok(Done { notes: differences.notes(device.len()), content })
 }
 
-/// Notes for the report, and the content of the destination.
-type Done = (Vec<String>, Option<DeviceContent>);
+/// Notes for the report, and the content that is at the destination then.
+struct Done {
+    notes: Vec<String>,
+    content: Option<DeviceContent>,
+}
 
 /// Opens the destination of a dry run, which need not exist.
 fn found(place: &TreeLocation, len: u64) -> Result<Option<Opened>, SessionError> {
@@ -132,7 +136,7 @@ fn found(place: &TreeLocation, len: u64) -> Result<Option<Opened>, SessionError>
     Ok(Some(opened))
 }
 
-/// Shows what a run would do to the device at `place`, which is open as `there`. Returns notes for the report.
+/// Shows what a run would do to the device at `place`, which is open as `there`.
 fn compare(
     source: &mut impl ContentEnd,
     place: &TreeLocation,
@@ -167,7 +171,7 @@ fn compare(
     if run.params.changed_blocks.is_some() {
         notes.push("a dry run compares everything, not only the changed blocks".into());
     }
-    Ok((notes, None))
+    Ok(Done { notes, content: None })
 }
 
 fn checker<'a>(opened: &'a Opened, expect: Expect, run: &'a Run<'_>) -> Checker<'a> {

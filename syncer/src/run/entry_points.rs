@@ -10,14 +10,14 @@ use crate::{
         local,
         local_session::LocalSession,
         outcome::{Clock, Outcome},
-        receive_session::SinkSession,
+        receive_session::{Served, SinkSession},
         send_session::SendSession,
     },
     session_error::SessionError,
     sys::root::TreeLocation,
     transport::{
         TransportError,
-        quic::{End, Link, Port},
+        quic::{End, Link},
     },
 };
 
@@ -53,9 +53,9 @@ pub fn send_each(
         };
         let outcome = clock.outcome(&params.run, result);
         on_run(&outcome);
-        (port, outcome)
+        Served { port, outcome }
     };
-    serve_each(link, end, (&params.run, once), monitor, &mut serve)
+    serve_each(link, end, &params.run, once, monitor, &mut serve)
 }
 
 /// Serves runs as the sink's end, in which a source may decide as much as `demands` lets it. With `once`, serves the
@@ -75,27 +75,27 @@ pub fn receive(
         Ok(link) => {
             let mut session =
                 SinkSession { destination: &destination, demands, monitor, on_run: &mut *on_run };
-            let (port, outcome) = session.serve(link, clock);
-            (Some(port), outcome)
+            session.serve(link, clock)
         }
         Err(error) => {
             let outcome = clock.outcome(&demands.run, Err(error));
             let outcome = outcome.with_no_snapshot(demands.snapshot.as_ref());
             on_run(&outcome);
-            (None, outcome)
+            Served { port: None, outcome }
         }
     };
-    serve_each(link, end, (&demands.run, once), monitor, &mut serve)
+    serve_each(link, end, &demands.run, once, monitor, &mut serve)
 }
 
-/// Serves one session, and returns the place at which the next peer is awaited, and the last outcome.
-type Serve<'s, 'm> = dyn FnMut(Result<Link, SessionError>, Clock<'m>) -> (Option<Port>, Outcome) + 's;
+/// Serves one session.
+type Serve<'s, 'm> = dyn FnMut(Result<Link, SessionError>, Clock<'m>) -> Served + 's;
 
 /// Serves a session, or, without `once`, one after the other until told to stop or none can begin.
 fn serve_each<'m>(
     link: &LinkOptions,
     end: End,
-    (run, once): (&str, bool),
+    run: &str,
+    once: bool,
     monitor: &'m Monitor,
     serve: &mut Serve<'_, 'm>,
 ) -> Outcome {
@@ -112,11 +112,11 @@ fn serve_each<'m>(
             return Outcome::between_runs();
         }
         let is_over = once || met.is_err();
-        let (back, outcome) = serve(met, clock);
+        let served = serve(met, clock);
         if is_over || monitor.cancelled() {
-            return outcome;
+            return served.outcome;
         }
-        port = back;
+        port = served.port;
         monitor.reset();
         clock = Clock::start(monitor);
         clock.watch.look_at_limits();

@@ -47,9 +47,10 @@ pub fn take_from_service(
     monitor: &Monitor,
     take: impl FnOnce(&mut dyn HistorySource) -> Result<CopiedHistory, SnapshotError>,
 ) -> Result<CopiedHistory, SessionError> {
-    let (session, peer) = begin(link, Side::Sink, monitor)?;
+    let mut session = connect(link, Side::Sink, monitor)?;
+    let peer = session.begin(true, monitor);
     let taken = take_over(&peer, monitor, |source| Ok(take(source)?));
-    session.end(&peer, taken.map_err(|error| told(error, monitor)), true).1
+    session.end(&peer, taken.map_err(|error| told(error, monitor)), true).result
 }
 
 /// Has a service copy from `history` into its folder, which `link` asks for.
@@ -61,17 +62,16 @@ pub fn offer_to_service(
     monitor: &Monitor,
     history: &mut StoredHistory<'_>,
 ) -> Result<CopiedHistory, SessionError> {
-    let (session, peer) = begin(link, Side::Source, monitor)?;
+    let mut session = connect(link, Side::Source, monitor)?;
+    let peer = session.begin(true, monitor);
     let offered = open_history(&peer.control).map_err(SessionError::from);
     let offered = offered.and_then(|()| offer_over(&peer, history, monitor));
-    session.end(&peer, offered.map_err(|error| told(error, monitor)), false).1
+    session.end(&peer, offered.map_err(|error| told(error, monitor)), false).result
 }
 
-fn begin(link: &LinkOptions, side: Side, monitor: &Monitor) -> Result<(SessionLink, Peer), SessionError> {
+fn connect(link: &LinkOptions, side: Side, monitor: &Monitor) -> Result<SessionLink, SessionError> {
     let end = End { side, bandwidth_limit: None };
-    let mut session = SessionLink::new(link.connect(link.open_port(monitor)?, end, monitor)?);
-    let peer = session.begin(true, monitor);
-    Ok((session, peer))
+    Ok(SessionLink::new(link.connect(link.open_port(monitor)?, end, monitor)?))
 }
 
 /// Has `take` copy from the store at the other end, and tells that end of what was copied.
@@ -105,6 +105,17 @@ fn told(error: SessionError, monitor: &Monitor) -> SessionError {
     if monitor.cancelled() { TransportError::Canceled.into() } else { of_link(error) }
 }
 
+/// Snapshots that a peer offers to a folder.
+#[derive(Debug, Clone, Copy)]
+pub struct HistoryOffer<'a> {
+    /// The snapshots, and how long the peer waits for the folder.
+    pub request: &'a HistoryRequest,
+    /// The volume that they are of.
+    pub source_id: Option<VolumeId>,
+    /// The peer's name.
+    pub by: &'a str,
+}
+
 impl ServiceVisit {
     /// Lets the peer copy the snapshots of the volume at `place`. Every error is in the outcome.
     pub fn offer_history(
@@ -113,8 +124,7 @@ impl ServiceVisit {
         limits: ServiceLimits,
         monitor: &Arc<Monitor>,
     ) -> Outcome {
-        let end = End { side: Side::Source, bandwidth_limit: limits.bandwidth };
-        self.copy((end, limits), monitor, |peer| {
+        self.copy(Side::Source, limits, monitor, |peer| {
             let path = place.path();
             let root = Root::enter(place).map_err(SessionError::Source)?;
             let history = OpenHistory::open(&root, &path)?.ok_or(SnapshotError::None(path))?;
@@ -122,18 +132,19 @@ impl ServiceVisit {
         })
     }
 
-    /// Copies snapshots of the peer, which is called `by`, into the store of the volume at `place`, as far as the
-    /// `demands` of its owner allow that. Every error is in the outcome.
+    /// Copies snapshots that the peer offers into the store of the volume at `place`, as far as the `demands` of its
+    /// owner allow that. Every error is in the outcome.
     pub fn take_history(
         self,
         place: &TreeLocation,
-        (demands, limits): (&Demands, ServiceLimits),
-        (request, source_id, by): (&HistoryRequest, Option<VolumeId>, &str),
+        offer: HistoryOffer<'_>,
+        demands: &Demands,
+        limits: ServiceLimits,
         monitor: &Arc<Monitor>,
     ) -> Outcome {
-        let end = End { side: Side::Sink, bandwidth_limit: limits.bandwidth };
-        self.copy((end, limits), monitor, |peer| {
-            let destination = open(place, (demands, source_id), request.wait_seconds, monitor)?;
+        let HistoryOffer { request, source_id, by } = offer;
+        self.copy(Side::Sink, limits, monitor, |peer| {
+            let destination = open(place, demands, source_id, request.wait_seconds, monitor)?;
             let done = take_over(peer, monitor, |source| {
                 let (state, root) = (destination.state(), destination.root());
                 let mut writer = Writer::open(state, root, &place.path(), monitor)?;
@@ -146,11 +157,13 @@ impl ServiceVisit {
 
     fn copy(
         self,
-        (end, limits): (End, ServiceLimits),
+        side: Side,
+        limits: ServiceLimits,
         monitor: &Arc<Monitor>,
         copy: impl FnOnce(&Peer) -> Result<CopiedHistory, SessionError>,
     ) -> Outcome {
         let mut clock = Clock::start(monitor);
+        let end = End { side, bandwidth_limit: limits.bandwidth };
         let mut session = SessionLink::new(self.begin(end, limits.silence, monitor));
         clock.met(session.met(), true);
         clock.watch.enter(Phase::Snapshot);
@@ -159,7 +172,7 @@ impl ServiceVisit {
         let work = Work { bytes_on_wire: session.bytes_on_wire(), ..Work::default() };
         clock.watch.did(work);
         let report = done.map(|done| report_of(&done, &clock, &session, work));
-        let (_, report) = session.end(&peer, report, end.side == Side::Sink);
+        let report = session.end(&peer, report, side == Side::Sink).result;
         clock.outcome("", report)
     }
 }
@@ -168,7 +181,7 @@ fn report_of(done: &CopiedHistory, clock: &Clock<'_>, session: &SessionLink, wor
     let mut report = Report {
         start_time: contract::timestamp(clock.began),
         completion_time: contract::timestamp(SystemTime::now()),
-        link: Some(session.met().0),
+        link: Some(session.met().link),
         timings: clock.watch.timings(),
         work,
         ..Report::default()
@@ -181,7 +194,8 @@ fn report_of(done: &CopiedHistory, clock: &Clock<'_>, session: &SessionLink, wor
 /// for so many seconds.
 fn open(
     place: &TreeLocation,
-    (demands, source_id): (&Demands, Option<VolumeId>),
+    demands: &Demands,
+    source_id: Option<VolumeId>,
     wait_seconds: u64,
     monitor: &Monitor,
 ) -> Result<Destination, SessionError> {
@@ -197,7 +211,7 @@ fn open(
             Err(SessionError::Apply(ApplyError::Busy { .. })) if began.elapsed().as_secs() < wait_seconds => {
                 monitor.pause(PAUSE_BETWEEN_TRIES).map_err(|_| TransportError::Canceled)?;
             }
-            opened => return Ok(opened?.0),
+            taken => return Ok(taken?.destination),
         }
     }
 }
@@ -220,8 +234,8 @@ mod tests {
     fn volume(content: &str) -> TempDir {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("file"), content).unwrap();
-        let how = (SnapshotEngine::Copy, &[][..]);
-        create_snapshot(&dir.path().into(), Labels::default(), how, &Failures::default()).unwrap();
+        let place = dir.path().into();
+        create_snapshot(&place, Labels::default(), SnapshotEngine::Copy, &[], &Failures::default()).unwrap();
         dir
     }
 
@@ -234,7 +248,7 @@ mod tests {
     /// Copies into `to` what the other end answers.
     fn take(peer: &Peer, to: &TempDir) -> Result<CopiedHistory, SessionError> {
         let (place, monitor) = (TreeLocation::from(to.path()), Monitor::default());
-        let destination = open(&place, (&Demands::default(), None), 0, &monitor)?;
+        let destination = open(&place, &Demands::default(), None, 0, &monitor)?;
         let done = take_over(peer, &monitor, |source| {
             let mut writer = Writer::open(destination.state(), destination.root(), to.path(), &monitor)?;
             Ok(copy_history(&mut writer, source, &CopySelection::All, "test", &monitor)?)
@@ -292,8 +306,8 @@ mod tests {
         drop(source);
         assert_eq!(take(&sink, &to).unwrap_err().refusal().reason, "PeerLost");
         fs::write(to.path().join("file"), "stays usable").unwrap();
-        let how = (SnapshotEngine::Copy, &[][..]);
-        create_snapshot(&to.path().into(), Labels::default(), how, &Failures::default()).unwrap();
+        let place = to.path().into();
+        create_snapshot(&place, Labels::default(), SnapshotEngine::Copy, &[], &Failures::default()).unwrap();
     }
 
     #[test]

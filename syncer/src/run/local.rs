@@ -6,7 +6,7 @@ use crate::{
     destination::Settings,
     ends::{
         local_source::{LocalDevice, LocalSource},
-        opening::{FoundSource, check_device_sink, check_tree_sink},
+        opening::{CheckedSink, FoundSource, check_device_sink, check_tree_sink},
         overlap::{SourcePlace, is_same_tree, refuse_itself, refuse_same_tree},
         source_lock::SourceLock,
         stored_tree::Restore,
@@ -38,17 +38,18 @@ pub(crate) fn run(
             refuse_same_tree(&Subject::of_tree(from), &Subject::of_tree(to), params)?;
         }
         let params = &sparing(to, params.clone())?;
-        return from_snapshot(from, (to, in_place), which, params, watch);
+        return from_snapshot(from, to, in_place, which, params, watch);
     }
     match FoundSource::at(from, params)? {
-        FoundSource::Device(opened) => sync_device((from, &opened), to, params, watch),
-        FoundSource::Tree(source) => sync_tree((from, &source), to, params, held, watch),
+        FoundSource::Device(opened) => sync_device(from, &opened, to, params, watch),
+        FoundSource::Tree(source) => sync_tree(from, &source, to, params, held, watch),
     }
 }
 
 /// Syncs the tree or file that was found at `from` onto `to`.
 fn sync_tree(
-    (from, source): (&TreeLocation, &Subject),
+    from: &TreeLocation,
+    source: &Subject,
     to: &TreeLocation,
     params: &RunParams,
     held: &mut HeldDestination,
@@ -59,7 +60,8 @@ fn sync_tree(
     // Whoever runs both ends takes what is asked for.
     let demands = Demands { history: params.history, ..params.demands.clone() };
     let asked = RunParams { source_id, demands, ..params.clone() };
-    let (sink, params) = check_tree_sink(to, &SourcePlace::Here(source, from), asked, params.image)?;
+    let checked = check_tree_sink(to, &SourcePlace::Here(source, from), asked, params.image)?;
+    let CheckedSink { subject: sink, params } = checked;
     watch.enter(Phase::Scan);
     let root = Root::enter(&source.place).map_err(SessionError::Source)?;
     // A file that gets another name in its folder: this run itself takes the lock on that.
@@ -70,14 +72,15 @@ fn sync_tree(
     };
     let run = Run::new(&params, watch.monitor());
     let settings = Settings::resolve(&params.preserve)?;
-    let local = LocalSource::new((from, source, &root), &sink, &run);
+    let local = LocalSource::new(from, source, &root, &sink, &run);
     run.note(lock.as_mut().and_then(|lock| lock.note.take()));
-    pipeline::run(local, (&sink, settings), held, None, &run, watch)
+    pipeline::run(local, &sink, settings, held, None, &run, watch)
 }
 
 /// Syncs the device that was found at `from` onto the device or image at `to`.
 fn sync_device(
-    (from, opened): (&TreeLocation, &Opened),
+    from: &TreeLocation,
+    opened: &Opened,
     to: &TreeLocation,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,

@@ -6,6 +6,7 @@ use contract::{Compare, Phase, Report, RunParams, SnapshotParams, Work, timestam
 
 use crate::{
     ends::source_lock::SourceLock,
+    entry::FullMeta,
     measure::{
         monitor::Monitor,
         report::{Failures, Stopwatch},
@@ -55,7 +56,7 @@ fn run(
     let lock = SourceLock::hold(&root, place)?;
     let began = time_of(SystemTime::now());
     let before = quiet_before(began);
-    let tree = scan_for_snapshot((place, &root), params, before, &failures, monitor)?;
+    let tree = scan_for_snapshot(place, &root, params, before, &failures, monitor)?;
     let totals = tree.totals;
     let mut work = Work {
         files_scanned: totals.entries,
@@ -63,7 +64,7 @@ fn run(
         bytes_total: totals.bytes,
         ..Work::default()
     };
-    let root_meta = (tree.root_meta, tree.root_attrs.clone());
+    let root_meta = FullMeta { meta: tree.root_meta, attrs: tree.root_attrs.clone() };
     let source = ScannedTree { tree: &tree, root_meta, root: &root, before, began, written: None };
     let no_rules = SnapshotParams::default();
     let asked = params.demands.snapshot.as_ref().unwrap_or(&no_rules);
@@ -78,7 +79,8 @@ fn run(
         &of,
         &mut *store,
         &mut |roots| remember_rules(roots, asked),
-        (&mut |phase| watch.enter(phase), &mut work),
+        &mut |phase| watch.enter(phase),
+        &mut work,
     );
     work.files_failed = failures.count();
     work.bytes_on_wire = store.written();

@@ -1,15 +1,13 @@
 //! The outcome of a run: its report and the exit code.
 
-use std::{
-    net::SocketAddr,
-    time::{Instant, SystemTime},
-};
+use std::{net::SocketAddr, time::SystemTime};
 
 use contract::{ExitCode, Report, RunLink, RunResult, SnapshotParams, SnapshotReport};
 
 use crate::{
     measure::{monitor::Monitor, report::Stopwatch},
     session_error::SessionError,
+    transport::quic::Met,
     wire::Refusal,
 };
 
@@ -71,15 +69,11 @@ impl<'a> Clock<'a> {
 
     /// Records the link and the peer's address. In the first run of a session, moves the start to the moment of the
     /// peer's first packet, so that the wait for it does not count.
-    pub(crate) fn met(
-        &mut self,
-        (link, peer, start): (RunLink, Option<SocketAddr>, Instant),
-        is_first: bool,
-    ) {
+    pub(crate) fn met(&mut self, Met { link, peer, began }: Met, is_first: bool) {
         (self.link, self.peer) = (Some(link), peer);
         if is_first {
-            self.began = SystemTime::now() - start.elapsed();
-            self.watch.started_at(start);
+            self.began = SystemTime::now() - began.elapsed();
+            self.watch.started_at(began);
         }
     }
 

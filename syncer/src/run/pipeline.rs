@@ -11,7 +11,10 @@ use crate::{
     run::make_report::{add_usage, make_report},
     session_error::SessionError,
     sink::{
-        compare_run::Onto, dry_run::DryTree, open_destination::HeldDestination, source_end::SourceEnd,
+        compare_run::Onto,
+        dry_run::DryTree,
+        open_destination::HeldDestination,
+        source_end::{ScannedTrees, SourceEnd},
         tree_sink::TreeSink,
     },
     transport::Control,
@@ -22,7 +25,8 @@ use crate::{
 /// source over the network. The caller has connected and opened both ends, which is step 1.
 pub(crate) fn run(
     source: impl SourceEnd,
-    (subject, settings): (&Subject, Settings),
+    subject: &Subject,
+    settings: Settings,
     held: &mut HeldDestination,
     control: Option<&Control>,
     run: &Run<'_>,
@@ -105,7 +109,7 @@ fn plan(
 ) -> Result<Planned, SessionError> {
     // 2. Scan both trees.
     watch.enter(Phase::Scan);
-    let (head, sink) = source.scan(onto.run, &mut || {
+    let ScannedTrees { head, sink } = source.scan(onto.run, &mut || {
         watch.look_at_limits();
         scan()
     })?;

@@ -5,7 +5,7 @@ use contract::{Demands, Phase, Report};
 use crate::{
     destination::Settings,
     ends::{
-        opening::{check_device_sink, check_tree_sink},
+        opening::{CheckedSink, check_device_sink, check_tree_sink},
         overlap::SourcePlace,
         remote_source::RemoteSource,
     },
@@ -54,13 +54,13 @@ pub(crate) fn run(
         return device_run::run(source, place, len, &run, watch);
     }
     let source = SourcePlace::There(&whereabouts, file.as_deref());
-    let (subject, params) = check_tree_sink(place, &source, params, images)?;
+    let CheckedSink { subject, params } = check_tree_sink(place, &source, params, images)?;
     let run = Run::new(&params, watch.monitor());
     let mut settings = Settings::resolve(&params.preserve)?;
     // The destination's entries may have attributes that the source cannot see.
     settings.attrs = settings.attrs.and(attrs);
     let source = RemoteSource::new(peer, &subject, bytes_on_wire);
-    pipeline::run(source, (&subject, settings), held, Some(&peer.control), &run, watch)
+    pipeline::run(source, &subject, settings, held, Some(&peer.control), &run, watch)
 }
 
 fn expect_hello(control: &Control) -> Result<Hello, TransportError> {

@@ -77,7 +77,8 @@ pub fn outermost(paths: &[RelPath]) -> Vec<RelPath> {
 /// snapshot keeps its previous state if the run requests that, and its audit log gets a line.
 pub(crate) fn from_snapshot(
     from: &TreeLocation,
-    (to, in_place): (&TreeLocation, bool),
+    to: &TreeLocation,
+    in_place: bool,
     which: &str,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
@@ -119,13 +120,7 @@ impl Restore<'_> {
         let subject = Subject::of_tree(&self.to);
         let mut settings = Settings::resolve(&params.preserve)?;
         settings.attrs = trusted_attrs(self.snapshot, &params, settings.attrs);
-        pipeline::run(
-            StoredSource::new(self, &run),
-            (&subject, settings),
-            &mut HeldDestination::default(),
-            None,
-            &run,
-            watch,
-        )
+        let held = &mut HeldDestination::default();
+        pipeline::run(StoredSource::new(self, &run), &subject, settings, held, None, &run, watch)
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         outcome::{Clock, Outcome},
         send,
         send_snapshot::send_snapshot,
-        session_link::{AfterRun, SessionLink},
+        session_link::{AfterRun, EndedRun, SessionLink},
     },
     session_error::SessionError,
     sys::root::TreeLocation,
@@ -92,13 +92,13 @@ impl SendSession {
             peer.is_followed();
         }
         let result = match &params.source_snapshot {
-            Some(which) => send_snapshot((&self.source, which), &peer, params, &mut clock.watch),
+            Some(which) => send_snapshot(&self.source, which, &peer, params, &mut clock.watch),
             None => send::run(&self.source, &peer, params, &mut clock.watch),
         };
         let result = result.map_err(|error| error.or_stopped(monitor));
         let bytes_on_wire = link.bytes_on_wire();
         clock.watch.did(Work { bytes_on_wire, ..clock.watch.work() });
-        let (after, result) = link.end(&peer, result, false);
+        let EndedRun { after, result } = link.end(&peer, result, false);
         match after {
             AfterRun::GoesOn(link) => self.link = Some(link),
             AfterRun::Over(port) => self.port = Some(port),

@@ -28,7 +28,8 @@ use crate::{
 /// Serves a snapshot of the volume at `place`, which `which` names by its id, a tag, or `latest`; returns the sink's
 /// report. Runs may write to the volume meanwhile, because a snapshot does not change.
 pub(crate) fn send_snapshot(
-    (place, which): (&TreeLocation, &str),
+    place: &TreeLocation,
+    which: &str,
     peer: &Peer,
     params: &RunParams,
     watch: &mut Stopwatch<'_>,

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use contract::{BusyAnswer, Demands, Fingerprint, FolderAccess, FolderRequest, OwnKey, RunParams, Side};
+use contract::{BusyAnswer, Demands, Fingerprint, FolderAccess, OwnKey, RunParams, Side};
 
 use crate::{
     measure::monitor::Monitor,
@@ -16,7 +16,7 @@ use crate::{
     sys::root::TreeLocation,
     transport::{
         Guests,
-        quic::{End, Link, MAX_VISITS, ServicePort, Sockets, Visitor},
+        quic::{Asked, End, Link, MAX_VISITS, ServicePort, Sockets, Visitor},
     },
 };
 
@@ -46,13 +46,13 @@ impl Service {
         Ok(Self { port: ServicePort::listen(sockets, keys, guests)? })
     }
 
-    /// Waits for the next peer that has shown its key and said what it wants, which is not checked.
+    /// Waits for the next peer that has shown its key and said what it wants.
     ///
     /// # Errors
     /// If the monitor is told to stop, or the sockets were closed.
-    pub fn next(&mut self, monitor: &Monitor) -> Result<(ServiceVisit, FolderRequest), SessionError> {
-        let (visitor, request) = self.port.next(monitor)?;
-        Ok((ServiceVisit { visitor }, request))
+    pub fn next(&mut self, monitor: &Monitor) -> Result<Asked<ServiceVisit>, SessionError> {
+        let Asked { visit: visitor, request } = self.port.next(monitor)?;
+        Ok(Asked { visit: ServiceVisit { visitor }, request })
     }
 }
 
@@ -105,7 +105,8 @@ impl ServiceVisit {
     pub fn receive(
         self,
         destination: &TreeLocation,
-        (demands, limits): (&Demands, ServiceLimits),
+        demands: &Demands,
+        limits: ServiceLimits,
         monitor: &Arc<Monitor>,
         on_run: &mut dyn FnMut(&Outcome),
     ) {
@@ -121,7 +122,8 @@ impl ServiceVisit {
     pub fn send(
         self,
         source: TreeLocation,
-        (params, silence): (&RunParams, Duration),
+        params: &RunParams,
+        silence: Duration,
         monitor: &Arc<Monitor>,
     ) -> Outcome {
         let mut clock = Clock::start_beside_others(monitor);

@@ -1,15 +1,11 @@
 //! The link of a session: runs begin and end on it.
 
-use std::{net::SocketAddr, time::Instant};
-
-use contract::RunLink;
-
 use crate::{
     measure::monitor::Monitor,
     session_error::SessionError,
     transport::{
         Peer, TransportError,
-        quic::{self, Port},
+        quic::{self, Met, Port},
     },
     wire::{Message, code},
 };
@@ -19,6 +15,12 @@ pub(crate) struct SessionLink {
     link: quic::Link,
     /// The bytes that had crossed when the present run began.
     wire_before: u64,
+}
+
+/// A run that has ended.
+pub(crate) struct EndedRun<T> {
+    pub after: AfterRun,
+    pub result: Result<T, SessionError>,
 }
 
 /// The state of a session after a run.
@@ -46,26 +48,26 @@ impl SessionLink {
         self.link.bytes_on_wire() - self.wire_before
     }
 
-    /// Returns what the link is, the peer's address, and the time when it was met.
-    pub(crate) fn met(&self) -> (RunLink, Option<SocketAddr>, Instant) {
-        let (link, peer) = self.link.peer();
-        (link, peer, self.link.began())
+    /// Describes the link and the peer.
+    pub(crate) fn met(&self) -> Met {
+        self.link.met()
     }
 
     /// Ends a run, and tells the peer if it failed here. Closes the connection after the last run, and where the
     /// session cannot go on; an end that sent the last message `waits` for the peer to close. If the peer's last
     /// message is the cause of the error, returns that instead.
-    pub(crate) fn end<T>(
-        self,
-        peer: &Peer,
-        result: Result<T, SessionError>,
-        waits: bool,
-    ) -> (AfterRun, Result<T, SessionError>) {
+    pub(crate) fn end<T>(self, peer: &Peer, result: Result<T, SessionError>, waits: bool) -> EndedRun<T> {
         if goes_on(peer, &result) {
-            return (AfterRun::GoesOn(self), result);
+            return EndedRun { after: AfterRun::GoesOn(self), result };
         }
-        let (port, cause) = self.finish(peer, &result, waits);
-        (AfterRun::Over(port), result.map_err(|error| error.or_cause(cause)))
+        let cause = match &result {
+            Err(SessionError::Transport(error)) if !matches!(error, TransportError::Canceled) => {
+                peer.control.last_word()
+            }
+            _ => None,
+        };
+        let after = AfterRun::Over(self.finish(peer, &result, waits));
+        EndedRun { after, result: result.map_err(|error| error.or_cause(cause)) }
     }
 
     /// Tells the peer why no run begins, and closes the connection once it has heard that.
@@ -80,28 +82,19 @@ impl SessionLink {
         self.link.close(None, code)
     }
 
-    /// Closes the connection, after telling the peer why if this end failed. Returns the peer's last message if it may
-    /// be the cause of the failure.
-    fn finish<T>(
-        self,
-        peer: &Peer,
-        result: &Result<T, SessionError>,
-        waits: bool,
-    ) -> (Port, Option<TransportError>) {
+    /// Closes the connection, after telling the peer why if this end failed.
+    fn finish<T>(self, peer: &Peer, result: &Result<T, SessionError>, waits: bool) -> Port {
         let (link, control) = (self.link, &peer.control);
         match result {
-            Ok(_) => (link.close(waits.then_some(control), code::DONE), None),
+            Ok(_) => link.close(waits.then_some(control), code::DONE),
             // The transport tells the peer, and waits until the connection is closed.
             Err(SessionError::Transport(TransportError::Canceled)) => {
-                (link.close(Some(control), code::CANCELED), None)
+                link.close(Some(control), code::CANCELED)
             }
-            Err(SessionError::Transport(_)) => {
-                let cause = control.last_word();
-                (link.close(None, code::FAILED), cause)
-            }
+            Err(SessionError::Transport(_)) => link.close(None, code::FAILED),
             Err(error) => {
                 let told = control.send(&Message::Refuse(error.refusal()));
-                (link.close(told.is_ok().then_some(control), code::FAILED), None)
+                link.close(told.is_ok().then_some(control), code::FAILED)
             }
         }
     }

@@ -42,6 +42,13 @@ pub(super) struct PendingDir {
     pub known: Option<DirId>,
 }
 
+/// The directory that a worker reads next.
+pub(super) struct NextDir {
+    pub dir: PendingDir,
+    /// The number of directories that are left.
+    pub left: usize,
+}
+
 /// Directories that were found and not yet read. Last in, first out, to bound the open descriptors.
 pub(super) struct Queue {
     state: Mutex<QueueState>,
@@ -62,13 +69,13 @@ impl Queue {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Takes the next directory, and returns it with the number of those left; `None` when all have been read.
-    pub(super) fn pop(&self) -> Option<(PendingDir, usize)> {
+    /// Takes the next directory; returns `None` when all have been read.
+    pub(super) fn pop(&self) -> Option<NextDir> {
         let mut state = self.state.lock();
         loop {
-            if let Some(work) = state.stack.pop() {
+            if let Some(dir) = state.stack.pop() {
                 state.busy += 1;
-                return Some((work, state.stack.len()));
+                return Some(NextDir { dir, left: state.stack.len() });
             }
             if state.busy == 0 {
                 return None;

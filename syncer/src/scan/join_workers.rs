@@ -4,7 +4,7 @@ use std::io;
 
 use crate::{
     hash::TreeDigest,
-    links::{Shared, group},
+    links::{Grouped, Shared, group},
     owners::Owners,
     sys::spill_to_file::Spool,
     tree::{
@@ -50,7 +50,7 @@ pub(super) fn assemble(parts: Vec<WorkerTree>) -> io::Result<Tree> {
             tree.dirs[id as usize] = dir;
         }
     }
-    let (groups, bytes) = group::<Spool>(&mut tree.dirs, shared)?;
+    let Grouped { groups, bytes } = group::<Spool>(&mut tree.dirs, shared)?;
     tree.groups = groups;
     tree.totals.bytes -= bytes;
     digest_upwards(&mut tree.dirs);

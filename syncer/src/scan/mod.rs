@@ -30,8 +30,7 @@ use rustix::{
 };
 
 use crate::{
-    attrs::AttrsBuf,
-    entry::Meta,
+    entry::FullMeta,
     filter::{InUse, Rules},
     measure::{
         monitor::Monitor,
@@ -145,10 +144,11 @@ pub(crate) fn scan_changes(
 ///
 /// # Errors
 /// If they cannot be read.
-pub(crate) fn scan_root(root: &Root, options: &ScanOptions) -> io::Result<(Meta, AttrsBuf)> {
+pub(crate) fn scan_root(root: &Root, options: &ScanOptions) -> io::Result<FullMeta> {
     let fd = root.read_dir(&RelPath::root())?;
     let attrs = read_xattrs::of_open(fd.as_fd(), options.attrs)?;
-    Ok((meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options, attrs.as_attrs()), attrs))
+    let meta = meta_of(&stat(&fd, c"", AtFlags::EMPTY_PATH)?, options, attrs.as_attrs());
+    Ok(FullMeta { meta, attrs })
 }
 
 /// Returns whether a directory has few entries and no subdirectories, as far as a listing shows it without reading each

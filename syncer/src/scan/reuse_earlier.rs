@@ -108,13 +108,19 @@ impl<'a> KnownDir<'a> {
             Some(ChangedEntries::Named { names, .. }) => Some(names),
             _ => None,
         };
-        let entries: Box<StampedEntries<'a>> =
-            Box::new(self.dir.listing.iter().zip(self.dir.stamps.iter().copied()));
-        KnownEntries { changed, entries: entries.peekable() }
+        let entries = self.dir.listing.iter().zip(self.dir.stamps.iter().copied());
+        let entries = entries.map(|(entry, stamp)| Stamped { entry, stamp });
+        KnownEntries { changed, entries: (Box::new(entries) as Box<StampedEntries<'a>>).peekable() }
     }
 }
 
-type StampedEntries<'a> = dyn Iterator<Item = (Entry<'a>, u64)> + 'a;
+/// An entry with its stamp.
+pub(super) struct Stamped<'a> {
+    pub entry: Entry<'a>,
+    pub stamp: u64,
+}
+
+type StampedEntries<'a> = dyn Iterator<Item = Stamped<'a>> + 'a;
 
 /// The entries of a known directory, with their stamps.
 pub(super) struct KnownEntries<'a> {
@@ -124,12 +130,12 @@ pub(super) struct KnownEntries<'a> {
 }
 
 impl<'a> KnownEntries<'a> {
-    /// Returns the entry of this name with its stamp, if it cannot have changed.
-    pub(super) fn unchanged(&mut self, name: &[u8]) -> Option<(Entry<'a>, u64)> {
+    /// Returns the entry of this name, if it cannot have changed.
+    pub(super) fn unchanged(&mut self, name: &[u8]) -> Option<Stamped<'a>> {
         if self.changed?.contains(name) {
             return None;
         }
-        seek(&mut self.entries, name, |(known, _)| known.name)
+        seek(&mut self.entries, name, |known| known.entry.name)
     }
 }
 

@@ -21,13 +21,13 @@ use crate::{
     path::OWN_DIR,
     path_list::PathList,
     scan::{
-        dir_queue::{At, PendingDir, Queue, limit, open, subdirectories},
+        dir_queue::{At, NextDir, PendingDir, Queue, limit, open, subdirectories},
         ignore_files::{Rulebook, UnreadRules},
         join_workers::WorkerTree,
         options::ScanOptions,
         read_entry::{Beside, Lookup, NamedEntry, Scratch},
         read_names::Names,
-        reuse_earlier::{KnownDir, KnownTree},
+        reuse_earlier::{KnownDir, KnownTree, Stamped},
     },
     sys::{read_xattrs::AttrReader, root::Root, spill_to_file::Spool},
     tree::{
@@ -61,7 +61,7 @@ impl Walk<'_> {
         let mut buffer = vec![MaybeUninit::uninit(); DIRENTS_BYTES];
         let mut names = Names::default();
         let mut attrs = attrs.marking_unreadable(self.options.unreadable_attrs);
-        while let Some((work, left)) = self.queue.pop() {
+        while let Some(NextDir { dir: work, left }) = self.queue.pop() {
             if left > 0 {
                 has_more();
             }
@@ -172,12 +172,12 @@ impl Walk<'_> {
         self.queue.done(below.into_iter());
     }
 
-    /// Returns the entries of the files of a directory that were written since the earlier scan, and their stamps.
-    fn written(&self, work: &PendingDir) -> impl Iterator<Item = (Entry<'_>, u64)> {
+    /// Returns the entries of the files of a directory that were written since the earlier scan.
+    fn written(&self, work: &PendingDir) -> impl Iterator<Item = Stamped<'_>> {
         let files = self.known.written.map(|written| written.files(&work.path));
         files.into_iter().flatten().map(|(name, file)| {
             let stamp = self.options.stamps.map_or(0, |before| file.stamp_before(before));
-            (file.entry(name), stamp)
+            Stamped { entry: file.entry(name), stamp }
         })
     }
 
@@ -263,8 +263,8 @@ impl Walk<'_> {
                 continue;
             }
             let unchanged = known.as_mut().and_then(|known| known.unchanged(name.to_bytes()));
-            let reused = unchanged.or_else(|| seek(&mut written, name.to_bytes(), |(file, _)| file.name));
-            if let Some((entry, stamp)) = reused {
+            let reused = unchanged.or_else(|| seek(&mut written, name.to_bytes(), |file| file.entry.name));
+            if let Some(Stamped { entry, stamp }) = reused {
                 made.reuse(&entry, stamp, part)?;
                 continue;
             }

@@ -14,8 +14,8 @@ use std::{
 
 use crate::{
     destination::{Destination, OtherShards, ShardBoard, ShardState, Stage},
-    measure::{monitor::Monitor, report::Failures},
-    plan::planned::PlannedDir,
+    measure::report::Failures,
+    plan::{planned::PlannedDir, run_state::Run},
     session_error::SessionError,
     sink::deal_to_shards::{deal_by_cost, name_of},
     transport::{Control, TransportError},
@@ -40,7 +40,7 @@ const SOURCE_CHANGED: &str =
 pub(crate) struct ShardRun<'a> {
     destination: &'a Destination,
     team: &'a ShardBoard,
-    monitor: &'a Monitor,
+    run: &'a Run<'a>,
     /// The link to the source, which may be lost while waiting for the other shards.
     control: Option<&'a Control>,
 }
@@ -49,10 +49,10 @@ impl<'a> ShardRun<'a> {
     /// Joins the shards of a run; returns `None` if one process handles the whole tree.
     pub(crate) fn new(
         destination: &'a Destination,
-        monitor: &'a Monitor,
+        run: &'a Run<'a>,
         control: Option<&'a Control>,
     ) -> Option<Self> {
-        destination.state().shard_board().map(|team| Self { destination, team, monitor, control })
+        destination.state().shard_board().map(|team| Self { destination, team, run, control })
     }
 
     /// Waits until all shards have compared the trees, so that they may be changed from now on. Leaves failures that
@@ -78,12 +78,9 @@ impl<'a> ShardRun<'a> {
         Ok(owners.iter().map(|owner| *owner == shard.index).collect())
     }
 
-    /// Waits for the first shard's assignment. Returns which of the directories are this shard's own, and a note for
-    /// the report.
-    pub(crate) fn receive(
-        &self,
-        planned: &[PlannedDir],
-    ) -> Result<(Vec<bool>, Option<String>), SessionError> {
+    /// Waits for the first shard's assignment. Returns which of the directories are this shard's own. May add a
+    /// note to the report.
+    pub(crate) fn receive(&self, planned: &[PlannedDir]) -> Result<Vec<bool>, SessionError> {
         self.wait(Stage::Dealt, false)?;
         let mut owners: HashMap<u64, Option<u32>> = planned.iter().map(|dir| (name_of(dir), None)).collect();
         let mut has_unseen = false;
@@ -95,8 +92,8 @@ impl<'a> ShardRun<'a> {
         let owner = |dir| owners.get(&name_of(dir)).copied().flatten();
         let mine = planned.iter().map(|dir| owner(dir) == Some(self.team.shard().index)).collect();
         let is_left = has_unseen || owners.values().any(Option::is_none);
-        let note = is_left.then(|| SOURCE_CHANGED.to_owned());
-        Ok((mine, note))
+        self.run.note(is_left.then(|| SOURCE_CHANGED.to_owned()));
+        Ok(mine)
     }
 
     /// Waits until all shards have all content.
@@ -150,7 +147,7 @@ impl<'a> ShardRun<'a> {
         let ([mut pause, longest], mut long_wait) = (LOOK_EVERY, LongWait::default());
         let count = self.team.shard().count;
         loop {
-            if self.monitor.cancelled() {
+            if self.run.monitor.cancelled() {
                 return Err(TransportError::Canceled.into());
             }
             self.destination.still_held()?;
@@ -174,7 +171,7 @@ impl<'a> ShardRun<'a> {
                     if let Some(warning) = long_wait.warning(behind, count, start.elapsed()) {
                         tracing::warn!("{warning}");
                     }
-                    self.monitor.pause(pause).map_err(|_| TransportError::Canceled)?;
+                    self.run.monitor.pause(pause).map_err(|_| TransportError::Canceled)?;
                 }
             }
             pause = (pause * 2).min(longest);

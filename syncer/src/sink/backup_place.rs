@@ -57,7 +57,8 @@ pub(crate) fn open(place: &TreeLocation, params: &RunParams) -> Result<Option<Ba
 pub(crate) fn refuse_source(
     place: &TreeLocation,
     params: &RunParams,
-    (source, is_file): (&Whereabouts, bool),
+    source: &Whereabouts,
+    is_file: bool,
 ) -> Result<(), SessionError> {
     let Some(dir) = &params.demands.backup_dir else { return Ok(()) };
     let backup = BackupPlace::find(place, dir)?.place()?;

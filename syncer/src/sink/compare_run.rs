@@ -5,7 +5,7 @@ use crate::{
     destination::Settings,
     plan::{
         compare_contents::{SourceHashes, checker},
-        compare_params::{may_move, of_same_root, owners_filter, policy, rules_of_root},
+        compare_params::{may_move, of_same_root, policy},
         compare_trees::compare,
         planned::{Checked, Compared},
         run_state::Run,
@@ -43,8 +43,7 @@ impl Onto<'_> {
     ) -> Result<Compared, SessionError> {
         let Run { params, failures, monitor, restores_in_place, .. } = self.run;
         let policy = Policy { spares_foreign: *restores_in_place, ..policy(params, self.settings) };
-        let spared = (&owners_filter(params)?, rules_of_root(params)?);
-        let compared = compare(source, head, sink, policy, may_move(params)?, spared, monitor)?;
+        let compared = compare(source, head, sink, policy, may_move(params)?, params, monitor)?;
         let why = "it is a hard link of a file that is excluded at the destination";
         compared.unlinked.iter().for_each(|path| failures.add(path, "link", &why));
         Ok(compared)

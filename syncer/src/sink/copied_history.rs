@@ -66,18 +66,12 @@ pub(crate) fn copy_from_source(
     // A source cannot ask for copies to be dropped.
     let drops = run.params.demands.history == History::Kept;
     let rules = HistoryRules { keep, drops, by, monitor: run.monitor };
-    let mut dropped = 0;
     let writer = Writer::open(destination.state(), destination.root(), path, run.monitor);
     let copied = writer.map_err(SessionError::from).and_then(|mut writer| {
-        let take = &mut |from: &mut dyn HistorySource| {
-            let (done, gone) = copy_for_run(&mut writer, from, &rules)?;
-            dropped = gone;
-            Ok(done)
-        };
-        source.history(take, run)
+        source.history(&mut |from: &mut dyn HistorySource| copy_for_run(&mut writer, from, &rules), run)
     });
     match copied {
-        Ok(done) => Ok(HistoryReport { dropped, ..done.report() }),
+        Ok(done) => Ok(done.report()),
         Err(_) if run.monitor.cancelled() => Err(TransportError::Canceled.into()),
         Err(error @ SessionError::Snapshot(_)) => {
             Ok(HistoryReport::default().failed_by(&error.refusal().message))

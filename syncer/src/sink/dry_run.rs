@@ -1,6 +1,6 @@
 //! Dry runs: scan, compare and check like a run, and then report every action instead of carrying it out.
 
-use contract::{DeleteTiming, RunParams, Side, VolumeId};
+use contract::{DeleteTiming, Side, VolumeId};
 
 use crate::{
     destination::{ApplyError, Candidate, Settings, visible_attrs},
@@ -39,13 +39,13 @@ pub(crate) struct DryDestination {
 }
 
 impl DryDestination {
-    /// Looks at the destination, and checks that it is the one that the run is meant for. Also returns notes for the
-    /// report.
+    /// Looks at the destination, and checks that it is the one that the run is meant for. Adds notes to the report.
     pub(crate) fn at(
         place: &TreeLocation,
-        params: &RunParams,
         mut settings: Settings,
-    ) -> Result<(Self, Vec<String>), SessionError> {
+        run: &Run<'_>,
+    ) -> Result<Self, SessionError> {
+        let params = run.params;
         let candidate = Candidate::find(place)?;
         let volume = match &candidate {
             Some(candidate) => candidate.volume()?,
@@ -66,7 +66,8 @@ impl DryDestination {
         if let Some(candidate) = candidate.as_ref().filter(|_| settings.times) {
             settings.kept_times = candidate.kept_times();
         }
-        Ok((Self { candidate, settings, above, volume }, notes))
+        run.note(notes);
+        Ok(Self { candidate, settings, above, volume })
     }
 
     /// Returns the root to scan; `None` if the destination does not exist.
@@ -89,9 +90,7 @@ impl<'a> DryTree<'a> {
         settings: Settings,
         run: &'a Run<'a>,
     ) -> Result<Self, SessionError> {
-        let (destination, notes) = DryDestination::at(&subject.place, run.params, settings)?;
-        run.note(notes);
-        Ok(Self { destination, subject, run })
+        Ok(Self { destination: DryDestination::at(&subject.place, settings, run)?, subject, run })
     }
 
     /// Returns the destination as a comparison sees it.
@@ -158,7 +157,7 @@ impl<'a> DryTree<'a> {
         }
         let is_new = self.destination.candidate.is_none();
         let judged = Judged { is_new, keeps_back, deletes: !keeps_back || deletes_first };
-        Ok(report_plan(plan, judged, (params, self.destination.settings), counters, report)?)
+        Ok(report_plan(plan, judged, params, self.destination.settings, counters, report)?)
     }
 
     /// Has the guards check the plan, given the number of entries that could not be listed or read.

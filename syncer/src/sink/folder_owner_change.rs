@@ -22,7 +22,7 @@ use crate::{
         run_state::Run,
     },
     sys::root::each_name,
-    tree::Tree,
+    tree::{Tree, dir::Dir},
 };
 
 /// Lists such folders again, and counts entries that stay in them although another user owns them.
@@ -78,7 +78,12 @@ impl<'a> OwnerChange<'a> {
     /// afterwards.
     pub(crate) fn inspect(&mut self, path: &RelPath, dir: &OwnedFd, has_deleted: bool) -> io::Result<()> {
         let user = rustix::fs::fstat(dir)?.st_uid;
-        let (known, leaves_out) = self.known(path, has_deleted);
+        if self.planned.is_empty() {
+            self.planned = self.compared.dirs.iter().map(|dir| (&dir.path, dir)).collect();
+        }
+        let there = self.there(path);
+        let leaves_out = there.is_some_and(|dir| dir.leaves_out);
+        let known = self.known(path, there, has_deleted);
         each_name(dir, |entry| {
             let name = entry.to_bytes();
             if path.is_root() && name == OWN_DIR {
@@ -114,16 +119,21 @@ impl<'a> OwnerChange<'a> {
         })
     }
 
-    /// Returns the entries that the run expects in the folder that is now at `path`, and whether the scan left out some
-    /// of it.
-    fn known(&mut self, path: &RelPath, has_deleted: bool) -> (HashMap<&'a [u8], Known<'a>>, bool) {
-        if self.planned.is_empty() {
-            self.planned = self.compared.dirs.iter().map(|dir| (&dir.path, dir)).collect();
-        }
-        let planned = self.planned.get(path).copied();
+    /// Returns the folder that is now at `path`, as the scan found it.
+    fn there(&self, path: &RelPath) -> Option<&'a Dir> {
         let was = self.compared.moves.get(path).map_or(path, |moved| &moved.from);
-        let there = planned.map_or_else(|| self.sink.find(was), |dir| dir.sink);
-        let there = there.map(|id| &self.sink.dirs[id as usize]);
+        let there = self.planned.get(path).map_or_else(|| self.sink.find(was), |dir| dir.sink);
+        there.map(|id| &self.sink.dirs[id as usize])
+    }
+
+    /// Returns the entries that the run expects in the folder that is now at `path`, and that the scan found `there`.
+    fn known(
+        &self,
+        path: &RelPath,
+        there: Option<&'a Dir>,
+        has_deleted: bool,
+    ) -> HashMap<&'a [u8], Known<'a>> {
+        let planned = self.planned.get(path).copied();
         let mut known: HashMap<_, _> = match planned {
             Some(_) => {
                 there.iter().flat_map(|dir| &dir.listing).map(|entry| (entry.name, Known::Extra)).collect()
@@ -140,7 +150,7 @@ impl<'a> OwnerChange<'a> {
             }
             add_planned(dir, self.sink, &mut known);
         }
-        (known, there.is_some_and(|dir| dir.leaves_out))
+        known
     }
 
     fn is_as_known(&self, known: &Known<'_>, stat: &Stat) -> bool {

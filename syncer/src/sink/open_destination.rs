@@ -3,7 +3,7 @@
 use contract::{RunParams, WriteMode};
 
 use crate::{
-    destination::{Candidate, Destination, Settings, VolumeLock},
+    destination::{Candidate, Destination, RunShard, Settings, VolumeLock},
     plan::guards::{expected_volume::check_volume, other_source::check_source},
     session_error::SessionError,
     sink::backup_place,
@@ -27,13 +27,19 @@ impl HeldDestination {
     }
 }
 
-/// Takes the destination at `place`, if it is the one that the run is meant for. Also returns notes for the report.
+/// A destination that a run has taken, with notes for the report.
+pub(crate) struct TakenDestination {
+    pub destination: Destination,
+    pub notes: Vec<String>,
+}
+
+/// Takes the destination at `place`, if it is the one that the run is meant for.
 pub(crate) fn open_destination(
     place: &TreeLocation,
     params: &RunParams,
     mut settings: Settings,
     held: &mut HeldDestination,
-) -> Result<(Destination, Vec<String>), SessionError> {
+) -> Result<TakenDestination, SessionError> {
     settings.in_place = params.write == WriteMode::InPlace;
     // The folder is created only if the run may use it, and then checked again, in case it was created meanwhile.
     let candidate = match Candidate::find(place)? {
@@ -57,12 +63,12 @@ pub(crate) fn open_destination(
     if shard.is_some() && params.demands.backup_dir.is_some() {
         return Err(SessionError::ShardedBackup);
     }
-    let shard = shard.map(|shard| (params.run.as_str(), shard));
+    let shard = shard.map(|shard| RunShard { run: &params.run, shard });
     let mut destination = candidate.take(settings, shard, held.lock.take())?;
     held.lock = held.stays.then(|| destination.state().lock()).flatten();
     if let Some(backup) = backup_place::open(place, params)? {
         destination.keep_old(backup);
     }
     notes.extend_from_slice(destination.notes());
-    Ok((destination, notes))
+    Ok(TakenDestination { destination, notes })
 }

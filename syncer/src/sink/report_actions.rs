@@ -44,21 +44,23 @@ pub(crate) struct Judged {
 /// Reports the actions that a run is about to take, before it takes any. Later failures are named by the report.
 pub(crate) fn report_changes(
     plan: &Planned,
-    (params, settings): (&RunParams, Settings),
+    params: &RunParams,
+    settings: Settings,
     failures: &Failures,
     report: &mut ReportActions<'_>,
 ) -> Result<(), SessionError> {
     let keeps_back = failures.count() > 0 && !params.deletes_anyway();
     let judged = Judged { is_new: false, keeps_back, deletes: !keeps_back };
     // The run counts its actions when it carries them out.
-    Ok(report_plan(plan, judged, (params, settings), &Counters::default(), report)?)
+    Ok(report_plan(plan, judged, params, settings, &Counters::default(), report)?)
 }
 
 /// Reports every action of `plan`, and counts it as if it were carried out.
 pub(crate) fn report_plan(
     plan: &Planned,
     judged: Judged,
-    (params, settings): (&RunParams, Settings),
+    params: &RunParams,
+    settings: Settings,
     counters: &Counters,
     report: &mut ReportActions<'_>,
 ) -> Result<(), TransportError> {

@@ -27,12 +27,14 @@ pub(crate) fn note_in_motion(destination: &Destination, checked: &Checked) -> Re
 }
 
 /// Removes the notes of earlier runs about files that this run has compared or replaced, and about those that are gone.
-/// `failures` come with the number of all processes' failures.
+/// `failed` is the number of all processes' failures.
 pub(crate) fn settle_notes(
     destination: &Destination,
     plan: &Planned,
-    (params, keeps_root): (&RunParams, bool),
-    (failures, failed): (&Failures, u64),
+    params: &RunParams,
+    keeps_root: bool,
+    failures: &Failures,
+    failed: u64,
 ) -> Result<(), SessionError> {
     let noted = destination.noted();
     if noted.is_empty() {

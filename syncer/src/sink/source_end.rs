@@ -69,15 +69,22 @@ pub(crate) trait ContentEnd: SourceHashes {
     }
 }
 
+/// The trees of both ends, as they were scanned.
+pub(crate) struct ScannedTrees {
+    /// The root of the source, and what it says of the whole tree.
+    pub head: TreeHead,
+    /// The destination's tree.
+    pub sink: Tree,
+}
+
 /// The end that has a tree of files.
 pub(crate) trait SourceEnd: SourceTree + ContentEnd {
-    /// Scans the source, and runs `scan_sink` meanwhile to scan the destination. Returns the root of the source, and
-    /// the destination's tree.
+    /// Scans the source, and runs `scan_sink` meanwhile to scan the destination.
     fn scan(
         &mut self,
         run: &Run<'_>,
         scan_sink: &mut dyn FnMut() -> Result<Tree, SessionError>,
-    ) -> Result<(TreeHead, Tree), SessionError>;
+    ) -> Result<ScannedTrees, SessionError>;
 
     /// Measures the free space on the file system of `root`, on which the destination is or will be. Returns `None` if
     /// that is not possible.

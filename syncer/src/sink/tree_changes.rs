@@ -73,7 +73,7 @@ impl<'a> TreeChanges<'a> {
         for root in compared.dirs.iter().filter(|dir| dir.path.is_root()) {
             destination.check_names(root.listing.iter().map(|entry| entry.name))?;
         }
-        let shards = ShardRun::new(destination, run.monitor, control);
+        let shards = ShardRun::new(destination, run, control);
         let failed = run.failures.count();
         let failed = shards.as_ref().map_or(Ok(failed), |shards| shards.assemble(&run.failures))?;
         if leads {
@@ -97,13 +97,12 @@ impl<'a> TreeChanges<'a> {
     fn share_out(&mut self) -> Result<(), SessionError> {
         let Some(shards) = &self.shards else { return Ok(()) };
         let dirs = &self.plan.compared.dirs;
-        let (share, note) = if self.leads {
+        let share = if self.leads {
             self.executor.make_dirs(dirs)?;
-            (shards.deal(dirs)?, None)
+            shards.deal(dirs)?
         } else {
             shards.receive(dirs)?
         };
-        self.run.note(note);
         self.executor.take_share(share);
         Ok(())
     }
@@ -164,7 +163,7 @@ impl<'a> TreeChanges<'a> {
         let (destination, Run { params, failures, monitor, .. }) = (self.destination, self.run);
         if self.leads {
             let failed = self.failed + failures.count();
-            settle_notes(destination, self.plan, (params, self.keeps_root), (failures, failed))?;
+            settle_notes(destination, self.plan, params, self.keeps_root, failures, failed)?;
         }
         self.run.note(destination.motion_sentence());
         // A run of one file has not checked other files that may be in doubt.

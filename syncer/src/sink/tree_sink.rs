@@ -20,7 +20,7 @@ use crate::{
     sink::{
         compare_run::Onto,
         copied_history::copy_from_source,
-        open_destination::{HeldDestination, open_destination},
+        open_destination::{HeldDestination, TakenDestination, open_destination},
         report_actions::{ReportActions, report_changes},
         source_end::SourceEnd,
         tree_changes::TreeChanges,
@@ -58,7 +58,8 @@ impl<'a> TreeSink<'a> {
         control: Option<&'a Control>,
         run: &'a Run<'a>,
     ) -> Result<Self, SessionError> {
-        let (destination, notes) = open_destination(&subject.place, run.params, settings, held)?;
+        let taken = open_destination(&subject.place, run.params, settings, held)?;
+        let TakenDestination { destination, notes } = taken;
         run.note(notes);
         let source = run.params.source_id.filter(|_| run.params.demands.other_source.is_some());
         Ok(Self { destination, run, subject, control, written: OnceCell::new(), source })
@@ -142,7 +143,7 @@ impl TreeSink<'_> {
     }
 
     fn actions(&self, plan: &Planned, report: &mut ReportActions<'_>) -> Result<(), SessionError> {
-        report_changes(plan, (self.run.params, self.destination.settings()), &self.run.failures, report)
+        report_changes(plan, self.run.params, self.destination.settings(), &self.run.failures, report)
     }
 
     /// Records the destination's state before a restore, if the plan changes anything. May return a note.

@@ -12,9 +12,9 @@ use crate::{
     measure::report::Failures,
     plan::{
         compare_contents::Checker,
-        compare_params::{owners_filter, policy, rules_of_root},
+        compare_params::policy,
         compare_trees::compare,
-        planned::{Checked, Compared, PlannedDir, SparedEntries, holds_only_kept, path_in},
+        planned::{Checked, Compared, PlannedDir, PlannedRef, SparedEntries, holds_only_kept, path_in},
         run_state::Run,
         scan_params::{ScanTimes, scan_tree},
         single_file::Subject,
@@ -58,8 +58,7 @@ impl Verifier<'_> {
         let policy = Policy { content: Content::Verified, ..policy(self.run.params, self.settings) };
         // A move has to know which entries are equal, also of those that the run left alone.
         let policy = Policy { ignore_existing: policy.ignore_existing && !moves, ..policy };
-        let spared = (&owners_filter(self.run.params)?, rules_of_root(self.run.params)?);
-        let mut compared = compare(source, head, &sink, policy, false, spared, self.run.monitor)?;
+        let mut compared = compare(source, head, &sink, policy, false, self.run.params, self.run.monitor)?;
         // Links may connect directories of different shards.
         compared.settle(&sink, policy, self.run.monitor)?;
         let shard = self.run.params.shard.filter(|shard| shard.count > 1);
@@ -115,12 +114,7 @@ fn leave_existing(dir: &mut PlannedDir) {
 }
 
 /// Returns the source's entries, apart from directories, that the destination has, too, with content that was compared.
-fn copied(
-    compared: &Compared,
-    sink: &Tree,
-    policy: Policy,
-    unlike: &HashSet<(usize, u32)>,
-) -> Vec<FileGroup> {
+fn copied(compared: &Compared, sink: &Tree, policy: Policy, unlike: &HashSet<PlannedRef>) -> Vec<FileGroup> {
     // A further name of the destination's file has no metadata of its own. Without a step, the file has the source's,
     // unless it was left alone.
     let is_settled = |copy: &Entry<'_>| matches!(copy.kind, Kind::HardLink { .. }) && !policy.update;
@@ -138,7 +132,7 @@ fn copied(
                 Kind::File { .. } => {
                     let is_compared = dir.plan.checks.binary_search(&index).is_ok();
                     let is_alike = is_settled(&copy) || step(&entry, &copy, policy).is_none();
-                    is_compared && !unlike.contains(&(nth, index)) && is_alike
+                    is_compared && !unlike.contains(&PlannedRef { dir: nth, index }) && is_alike
                 }
                 _ => step(&entry, &copy, policy).is_none(),
             };

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     attrs::Attrs,
-    destination::{ArrivalLog, ArrivedBlocks, Destination, Device, EntryAt, Leftover, Staged},
+    destination::{Arrived, Destination, Device, EntryAt, Leftover, Staged},
     entry::{Meta, Time},
     hash::ContentId,
     path::RelPath,
@@ -76,8 +76,8 @@ impl<'a> Writing<'a> {
     }
 
     /// Returns the blocks recorded for a leftover, if it is of a file as long as the needed one.
-    pub(crate) fn arrived(&self, leftover: &Staged, need: &Need) -> Option<(ArrivedBlocks, ArrivalLog)> {
-        self.tree().ok()?.arrived(leftover).filter(|(arrived, _)| arrived.file_len() == need.size)
+    pub(crate) fn arrived(&self, leftover: &Staged, need: &Need) -> Option<Arrived> {
+        self.tree().ok()?.arrived(leftover).filter(|arrived| arrived.blocks.file_len() == need.size)
     }
 
     /// Begins an update in place of a large file; returns `None` if the file is to be replaced by a new one.
@@ -213,7 +213,7 @@ impl<'a> Writing<'a> {
             if !written.packs(len) {
                 written.add(staged.fd(), len, mtime, ContentId::of(content));
             } else if attrs.is_empty() {
-                written.add_new((&need.dir.path, &need.name), staged.fd(), mtime, content);
+                written.add_new(&need.dir.path, &need.name, staged.fd(), mtime, content);
             }
         }
     }

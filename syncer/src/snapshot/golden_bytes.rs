@@ -6,7 +6,7 @@ use std::{fs, os::fd::AsFd as _};
 
 use super::store::{
     audit_log::{self, Log},
-    folder::{self, Folder, NotFolder},
+    folder::{self, EncodedFolder, Folder, NotFolder},
     folder_changes::{self, StoredFolder},
     snapshot_list::{self, NotRoots, Roots},
     store_files::{OLD_PACK_MAGIC, PACK_MAGIC},
@@ -35,7 +35,7 @@ fn the_list_has_the_bytes_that_it_always_had() {
 #[test]
 fn a_directory_has_the_bytes_that_it_always_had() {
     let sample = folder::tests::sample();
-    let (id, bytes) = sample.encode();
+    let EncodedFolder { id, bytes } = sample.encode();
     assert_eq!(bytes, FOLDER_1);
     assert_eq!(Folder::decode(FOLDER_1), Ok(sample));
     assert_eq!(blake3::Hash::from_bytes(id.0).to_hex().as_str(), FOLDER_1_ID);

@@ -68,7 +68,7 @@ impl SendWorker<'_> {
             }
             let in_motion = root.doubts(&batch.path, &file.name, &before) || is_in_motion(&fd, &before);
             let fresh = file.as_listed.fresh(&fd, &before, &file.meta)?;
-            let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
+            let fresh = fresh.as_ref().map(|it| Fresh { meta: it.meta, attrs: it.attrs.as_attrs() });
             let read = pack.push(file.need, fresh, file.prefix, size as usize, |frame| {
                 let is_whole = append_start(&fd, size as usize, frame)?;
                 let after = regular(&fd)?;

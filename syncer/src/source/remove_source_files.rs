@@ -47,7 +47,7 @@ pub(crate) fn release(
             }
             let file = file_of(tree, &entry).ok_or(NONE)?;
             let removed =
-                dir.as_ref().map_err(again).and_then(|dir| remove(root, dir, (&path, entry.name), &file));
+                dir.as_ref().map_err(again).and_then(|dir| remove(root, dir, &path, entry.name, &file));
             if let Err(error) = removed {
                 let path = path.join(entry.name).unwrap_or_else(|_| path.clone());
                 failures.add(&path, "remove at the source", &error);
@@ -74,8 +74,8 @@ fn file_of<'a>(tree: &'a Tree, entry: &Entry<'a>) -> Option<Entry<'a>> {
     tree.dirs[id as usize].listing.iter().find(|entry| *entry.name == *name)
 }
 
-/// Removes the entry `name`, if it still is the listed `file` and nobody is writing to it.
-fn remove(root: &Root, dir: &OwnedFd, (path, name): (&RelPath, &[u8]), file: &Entry<'_>) -> io::Result<()> {
+/// Removes the entry `name` of the directory at `path`, if it still is the listed `file` and nobody is writing to it.
+fn remove(root: &Root, dir: &OwnedFd, path: &RelPath, name: &[u8], file: &Entry<'_>) -> io::Result<()> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if !is_as_listed(&stat, file) {
         return Err(io::Error::other("it has changed since it was copied, and stays"));

@@ -22,7 +22,7 @@ use crate::{
     transport::TransportError,
     wire::{
         data::{EndFrame, Fresh, Whole},
-        patch::{BlockHeader, ChunksBuilder},
+        patch::{BlockHeader, ChunkPart, ChunksBuilder, Copied},
     },
 };
 
@@ -80,11 +80,11 @@ impl SendWorker<'_> {
             self.check()?;
             match reading.next() {
                 Ok(Some(found)) => {
-                    let (copied, literal) = parts(&found, &basis, reading.window.bytes());
-                    if !frame.has_room(literal) {
+                    let part = split(&found, &basis, reading.window.bytes());
+                    if !frame.has_room(part.literal) {
                         self.send_frame(&mut frame, &mut place)?;
                     }
-                    frame.push(copied, literal);
+                    frame.push(part);
                     reading.window.consume(found.len as usize);
                 }
                 Ok(None) if !frame.is_empty() => self.send_frame(&mut frame, &mut place)?,
@@ -109,16 +109,15 @@ impl SendWorker<'_> {
 }
 
 /// Splits a chunk into the range that the sink copies from its basis, and the literal bytes.
-fn parts<'b>(found: &ChunkMatch, basis: &Basis, bytes: &'b [u8]) -> (Option<(u64, u32)>, &'b [u8]) {
+fn split<'b>(found: &ChunkMatch, basis: &Basis, bytes: &'b [u8]) -> ChunkPart<'b> {
     let chunk = &bytes[..found.len as usize];
-    match found.origin {
-        ChunkOrigin::New => (None, chunk),
-        ChunkOrigin::Known(ordinal) => (Some((basis.offset(ordinal), found.len)), &[]),
-        ChunkOrigin::Grown(ordinal) => {
-            let len = basis.len_of(ordinal);
-            (Some((basis.offset(ordinal), len)), &chunk[len as usize..])
-        }
-    }
+    let (ordinal, len) = match found.origin {
+        ChunkOrigin::New => return ChunkPart { copied: None, literal: chunk },
+        ChunkOrigin::Known(ordinal) => (ordinal, found.len),
+        ChunkOrigin::Grown(ordinal) => (ordinal, basis.len_of(ordinal)),
+    };
+    let copied = Some(Copied { offset: basis.offset(ordinal), len });
+    ChunkPart { copied, literal: &chunk[len as usize..] }
 }
 
 /// A file that is read through a window and cut into chunks.
@@ -169,9 +168,8 @@ impl ChunkReader<'_> {
         if !self.opened.is_unchanged()? {
             return Err(io::Error::other(CHANGED));
         }
-        let fresh = fresh.as_ref().map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
-        let (_, root) = self.root.finish();
-        let (file_len, hash) = (self.opened.len(), TransferHash(*root.0.as_bytes()));
+        let fresh = fresh.as_ref().map(|it| Fresh { meta: it.meta, attrs: it.attrs.as_attrs() });
+        let (file_len, hash) = (self.opened.len(), TransferHash(*self.root.root().0.as_bytes()));
         let whole = Whole { file_len, hash, fresh, in_motion: self.in_motion };
         Ok(EndFrame { need: file.need, attempt: 0, outcome: Ok(whole) }.encode())
     }

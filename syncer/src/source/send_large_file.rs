@@ -376,7 +376,7 @@ impl Large {
         let outcome = match (&error, hash, &fresh) {
             (None, Some(hash), Ok(Ok(fresh))) => {
                 let fresh = fresh.as_ref();
-                let fresh = fresh.map(|(meta, attrs)| Fresh { meta: *meta, attrs: attrs.as_attrs() });
+                let fresh = fresh.map(|it| Fresh { meta: it.meta, attrs: it.attrs.as_attrs() });
                 Ok(Whole { file_len: self.len, hash, fresh, in_motion: self.in_motion })
             }
             (error, ..) => Err(Failed { operation: "read", error: error.as_deref().unwrap_or(CHANGED) }),

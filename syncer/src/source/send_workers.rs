@@ -140,7 +140,7 @@ impl<'scope> Feed<'scope> {
                 continue;
             };
             let prefix = prefixes.next_if(|prefix| prefix.nth == nth);
-            let file = self.file((needs.first.wrapping_add(nth), needs.dir), &entry, prefix)?;
+            let file = self.file(needs.first.wrapping_add(nth), needs.dir, &entry, prefix)?;
             let size = file.size;
             if size > MAX_PACKED_BYTES || self.origin.is_device() {
                 self.send_large(&Arc::new(Large::begin(self.origin, &path, file, None, self.monitor)))?;
@@ -167,12 +167,13 @@ impl<'scope> Feed<'scope> {
                 large.learn(more).then_some(large).ok_or(OUT_OF_ORDER)?
             }
             (None, BasisManifest::Granules(first)) if first.start() == 0 => {
-                let (path, file) = self.find(need, dir, index)?;
-                Arc::new(Large::begin(self.origin, &path, file, Some(first), self.monitor))
+                let file = self.find(need, dir, index)?;
+                Arc::new(Large::begin(self.origin, &self.paths.of(dir), file, Some(first), self.monitor))
             }
             (None, BasisManifest::Chunks(list)) => {
-                let (path, file) = self.find(need, dir, index)?;
-                return self.queue(SendJob::Chunks(path, file, Box::new(list)));
+                let file = self.find(need, dir, index)?;
+                let job = SendJob::Chunks(self.paths.of(dir), file, Box::new(list));
+                return self.queue(job);
             }
             (None, BasisManifest::Granules(_)) if self.given_up.contains(&need) => return Ok(()),
             _ => return Err(OUT_OF_ORDER),
@@ -191,21 +192,16 @@ impl<'scope> Feed<'scope> {
         }
     }
 
-    /// Returns a requested file, and the path of its directory.
-    fn find(
-        &mut self,
-        need: u32,
-        dir: DirId,
-        index: u32,
-    ) -> Result<(RelPath, RequestedFile), TransportError> {
+    /// Returns a requested file.
+    fn find(&mut self, need: u32, dir: DirId, index: u32) -> Result<RequestedFile, TransportError> {
         let entry = self.entries.from(dir, index).ok_or(NO_DIRECTORY)?.next().ok_or(NO_FILE)?;
-        let file = self.file((need, dir), &entry, None)?;
-        Ok((self.paths.of(dir), file))
+        self.file(need, dir, &entry, None)
     }
 
     fn file(
         &self,
-        (need, dir): (u32, DirId),
+        need: u32,
+        dir: DirId,
         entry: &Entry<'_>,
         prefix: Option<Prefix>,
     ) -> Result<RequestedFile, TransportError> {

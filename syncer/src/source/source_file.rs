@@ -13,9 +13,9 @@ use rustix::{
 };
 
 use crate::{
-    attrs::{Attrs, AttrsBuf},
+    attrs::Attrs,
     delta::checked::FileVersion,
-    entry::{Meta, Owner, Time},
+    entry::{FullMeta, Meta, Owner, Time},
     hash::{ContentId, TransferHash},
     kept_xattrs::Classes,
     measure::monitor::Monitor,
@@ -128,8 +128,8 @@ impl<'a> Origin<'a> {
         monitor: &Monitor,
     ) -> io::Result<SourceFile> {
         match self {
-            Self::Tree(root) => SourceFile::open(root, dir.open(root, id, path)?, (path, name), monitor),
-            Self::File(root, own) => SourceFile::open(root, dir.open(root, id, path)?, (path, own), monitor),
+            Self::Tree(root) => SourceFile::open(root, dir.open(root, id, path)?, path, name, monitor),
+            Self::File(root, own) => SourceFile::open(root, dir.open(root, id, path)?, path, own, monitor),
             Self::Device(device) => SourceFile::part(device, name),
             Self::Stored(stored) => stored.open(id, name),
         }
@@ -150,19 +150,14 @@ pub(crate) struct AsListed {
 impl AsListed {
     /// Returns the metadata and attributes of an open file, if they may differ from the listing's. Any change since the
     /// scan began has moved the change time; only its seconds count, because some file systems keep no more.
-    pub(crate) fn fresh(
-        self,
-        file: impl AsFd,
-        stat: &Stat,
-        listed: &Meta,
-    ) -> io::Result<Option<(Meta, AttrsBuf)>> {
+    pub(crate) fn fresh(self, file: impl AsFd, stat: &Stat, listed: &Meta) -> io::Result<Option<FullMeta>> {
         let meta = meta_of(stat, listed);
         let reshaped = |attrs| self.reshape.apply(meta, ModeOf::File, attrs);
         if reshaped(Attrs::default()) == *listed && stat.st_ctime < self.since {
             return Ok(None);
         }
         let attrs = of_open(file.as_fd(), self.classes)?;
-        Ok(Some((reshaped(attrs.as_attrs()), attrs)))
+        Ok(Some(FullMeta { meta: reshaped(attrs.as_attrs()), attrs }))
     }
 }
 
@@ -220,7 +215,8 @@ impl SourceFile {
     pub(crate) fn open(
         root: &Root,
         dir: BorrowedFd<'_>,
-        (path, name): (&RelPath, &[u8]),
+        path: &RelPath,
+        name: &[u8],
         monitor: &Monitor,
     ) -> io::Result<Self> {
         let fd = open_nonblocking(dir, name)?;
@@ -279,7 +275,7 @@ impl SourceFile {
 
     /// Returns metadata and attributes that may differ from the listing's; `None` for a part of a device and an object
     /// of a store.
-    pub(crate) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<(Meta, AttrsBuf)>> {
+    pub(crate) fn fresh(&self, listed: &Meta, as_listed: AsListed) -> io::Result<Option<FullMeta>> {
         match self.of {
             Of::Itself { .. } => as_listed.fresh(&self.fd, &self.stat, listed),
             Of::Device(_) | Of::Store(_) => Ok(None),

@@ -1,10 +1,21 @@
 //! A part of an open file, read like a file of its own.
 
-use std::{io, ops::Range, os::fd::BorrowedFd};
+use std::{
+    io,
+    ops::Range,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 use rustix::io::Errno;
 
 use crate::sys::joined_ranges::JoinedRanges;
+
+/// An open file, of which `len` bytes count.
+#[derive(Debug)]
+pub(crate) struct SizedFile {
+    pub file: OwnedFd,
+    pub len: u64,
+}
 
 /// An open file from some offset on.
 #[derive(Debug, Clone, Copy)]

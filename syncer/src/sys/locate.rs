@@ -112,7 +112,7 @@ pub fn refuse_own(place: &TreeLocation) -> Result<(), RootError> {
 fn is_own(root: &Root) -> bool {
     let has_own = |path: &Path| path.iter().any(|name| name.as_bytes() == OWN_DIR);
     let mounts = MountTable::read().unwrap_or_default();
-    let Some((mount, seen)) = mount_of(root, &mounts) else { return false };
+    let (Some(mount), Some(seen)) = (mount_of(root, &mounts), path_of(root)) else { return false };
     has_own(&seen) || has_own(&mount.top())
 }
 
@@ -161,7 +161,7 @@ impl Locator {
         tree: &Reach<'_>,
     ) {
         let mounts = self.mounts.get_or_init(|| MountTable::read().unwrap_or_default());
-        let Some((own, seen)) = mount_of(root, mounts) else { return };
+        let (Some(own), Some(seen)) = (mount_of(root, mounts), path_of(root)) else { return };
         if let Ok(below) = seen.strip_prefix(own.point()) {
             found.add(key, &names(own, below), is_there);
         }
@@ -199,11 +199,15 @@ fn path_below(mount: Mount<'_>, above: &Path) -> Option<RelPath> {
     RelPath::parse(below.as_os_str().as_bytes()).ok().filter(|path| !path.is_root())
 }
 
-/// Returns the mount that a folder is seen through, and the path of the folder.
-fn mount_of<'m>(root: &Root, mounts: &'m MountTable) -> Option<(Mount<'m>, PathBuf)> {
+/// Returns the mount that a folder is seen through.
+fn mount_of<'m>(root: &Root, mounts: &'m MountTable) -> Option<Mount<'m>> {
     let id = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
-    let seen = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()?;
-    Some((mounts.iter().find(|mount| mount.id() == Some(id))?, seen))
+    mounts.iter().find(|mount| mount.id() == Some(id))
+}
+
+/// Returns the path of an open folder.
+fn path_of(root: &Root) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()
 }
 
 /// Returns the kernel's id of this boot, which is read once.

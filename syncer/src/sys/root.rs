@@ -127,20 +127,34 @@ enum FilledAt {
     Beside(String),
 }
 
+/// A directory, and the path from there to a place.
+struct PathFrom<'f> {
+    base: &'f OwnedFd,
+    path: Vec<u8>,
+}
+
+/// The place of a directory: its parent, and its name there.
+#[derive(Debug)]
+pub(crate) struct DirPlace {
+    pub parent: OwnedFd,
+    pub name: Box<[u8]>,
+}
+
 impl Elsewhere {
-    /// Finds the directory to begin at, and the way from there, for a `path` that is filled elsewhere; `None` for any
-    /// other.
-    fn find<'f>(&'f self, root: &'f OwnedFd, path: &[u8]) -> Option<(&'f OwnedFd, Vec<u8>)> {
+    /// Finds the place of a `path` that is filled elsewhere; `None` for any other.
+    fn find<'f>(&'f self, root: &'f OwnedFd, path: &[u8]) -> Option<PathFrom<'f>> {
         let places = self.places.read();
         if places.is_empty() {
             return None;
         }
         let mut ends = (0..path.len()).filter(|&at| path[at] == b'/').chain([path.len()]);
         ends.find_map(|end| match places.get(&path[..end])? {
-            FilledAt::Base(name) => Some((self.base.get()?, [name.as_bytes(), &path[end..]].concat())),
+            FilledAt::Base(name) => {
+                Some(PathFrom { base: self.base.get()?, path: [name.as_bytes(), &path[end..]].concat() })
+            }
             FilledAt::Beside(name) => {
                 let above = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
-                Some((root, [&path[..above], name.as_bytes(), &path[end..]].concat()))
+                Some(PathFrom { base: root, path: [&path[..above], name.as_bytes(), &path[end..]].concat() })
             }
         })
     }
@@ -245,15 +259,17 @@ impl Root {
         Ok(rustix::fs::openat(self.dir(&dir)?, name, flags, Mode::empty())?)
     }
 
-    /// Opens the parent of the directory at `path`, and returns the directory's name in it, both as they are now.
-    pub fn holder(&self, path: &RelPath) -> io::Result<(OwnedFd, Box<[u8]>)> {
+    /// Returns the place of the directory at `path`, as it is now.
+    pub(crate) fn place_of(&self, path: &RelPath) -> io::Result<DirPlace> {
         let (parent, name) = path.split_last().ok_or(Errno::BUSY)?;
         if let Some(name) = self.kept_beside(path) {
-            return Ok((self.dir(&parent)?, name.into_bytes().into()));
+            return Ok(DirPlace { parent: self.dir(&parent)?, name: name.into_bytes().into() });
         }
         match self.elsewhere.find(&self.fd, path.as_bytes()) {
-            Some((base, name)) if !name.contains(&b'/') => Ok((base.try_clone()?, name.into())),
-            _ => Ok((self.dir(&parent)?, name.into())),
+            Some(PathFrom { base, path }) if !path.contains(&b'/') => {
+                Ok(DirPlace { parent: base.try_clone()?, name: path.into() })
+            }
+            _ => Ok(DirPlace { parent: self.dir(&parent)?, name: name.into() }),
         }
     }
 
@@ -288,7 +304,7 @@ impl Root {
             return open_beneath(&self.fd, b".", access);
         }
         match self.elsewhere.find(&self.fd, path.as_bytes()) {
-            Some((base, path)) => walk_from(base, &path, access),
+            Some(PathFrom { base, path }) => walk_from(base, &path, access),
             None => walk_from(&self.fd, path.as_bytes(), access),
         }
     }

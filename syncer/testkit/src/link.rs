@@ -154,15 +154,9 @@ impl<T> Link<T> {
     }
 }
 
-impl<T> Flying<T> {
-    fn key(&self) -> (Instant, u64) {
-        (self.due, self.number)
-    }
-}
-
 impl<T> PartialEq for Flying<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        self.cmp(other).is_eq()
     }
 }
 
@@ -176,7 +170,7 @@ impl<T> PartialOrd for Flying<T> {
 
 impl<T> Ord for Flying<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
+        (self.due, self.number).cmp(&(other.due, other.number))
     }
 }
 

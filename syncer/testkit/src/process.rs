@@ -183,21 +183,29 @@ fn pid_of(child: &Child) -> anyhow::Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without an id")
 }
 
-/// Runs a command to its end, without its output, and returns its duration and its peak memory in bytes. The memory is
-/// polled every 5 ms, because the kernel drops it with the process. A status other than 0, or exceeding `limit` (the
-/// process is killed then), is an error.
-pub fn run_watched(mut command: Command, limit: Duration) -> anyhow::Result<(Duration, f64)> {
+/// What a run took.
+#[derive(Debug)]
+pub struct WatchedRun {
+    /// Its duration.
+    pub elapsed: Duration,
+    /// Its peak memory.
+    pub peak_bytes: f64,
+}
+
+/// Runs a command to its end, without its output. The memory is polled every 5 ms, because the kernel drops it with the
+/// process. A status other than 0, or exceeding `limit` (the process is killed then), is an error.
+pub fn run_watched(mut command: Command, limit: Duration) -> anyhow::Result<WatchedRun> {
     let program = command.get_program().to_string_lossy().into_owned();
     let start = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context(program.clone())?;
     let handle = pidfd_open(pid_of(&child)?, PidfdFlags::empty())?;
-    let mut peak = 0.0;
+    let mut peak_bytes = 0.0;
     while start.elapsed() < limit && !readable_within(&handle, Duration::from_millis(5))? {
-        peak = peak_of(child.id()).unwrap_or(peak);
+        peak_bytes = peak_of(child.id()).unwrap_or(peak_bytes);
     }
     let status = wait_within(&mut child, limit.saturating_sub(start.elapsed())).context(program.clone())?;
     ensure!(status.success(), "{program}: {status}");
-    Ok((start.elapsed(), peak))
+    Ok(WatchedRun { elapsed: start.elapsed(), peak_bytes })
 }
 
 /// Returns the peak memory of a running process in bytes.

@@ -172,9 +172,15 @@ impl Worker {
     fn forward(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let (flows, target, front) = (&self.flows, self.target, &self.front);
-        send_due(&mut self.up, now, &mut self.burst, |flow| (&flows[flow].back, target))?;
-        send_due(&mut self.down, now, &mut self.burst, |flow| (front, flows[flow].client))
+        send_due(&mut self.up, now, &mut self.burst, |flow| Route { from: &flows[flow].back, to: target })?;
+        send_due(&mut self.down, now, &mut self.burst, |flow| Route { from: front, to: flows[flow].client })
     }
+}
+
+/// The way of a datagram behind the link.
+struct Route<'a> {
+    from: &'a Socket,
+    to: SocketAddr,
 }
 
 /// Sends all datagrams that have reached the end of the link. Consecutive datagrams of one flow and of equal size (the
@@ -183,13 +189,13 @@ fn send_due<'a>(
     link: &mut Link<Datagram>,
     now: Instant,
     burst: &mut Vec<u8>,
-    route: impl Fn(usize) -> (&'a Socket, SocketAddr),
+    route: impl Fn(usize) -> Route<'a>,
 ) -> io::Result<()> {
     let mut next = link.take(now);
     while let Some(first) = next.take() {
-        let (socket, destination) = route(first.flow);
+        let Route { from, to } = route(first.flow);
         let size = first.bytes.len();
-        let most = (MAX_BURST_BYTES / size.max(1)).clamp(1, socket.state.max_gso_segments());
+        let most = (MAX_BURST_BYTES / size.max(1)).clamp(1, from.state.max_gso_segments());
         burst.clear();
         burst.extend_from_slice(&first.bytes);
         let mut count = 1;
@@ -208,7 +214,7 @@ fn send_due<'a>(
                 _ => break,
             }
         }
-        socket.send(destination, first.ecn, burst, (count > 1).then_some(size))?;
+        from.send(to, first.ecn, burst, (count > 1).then_some(size))?;
         next = next.or_else(|| link.take(now));
     }
     Ok(())

@@ -23,7 +23,6 @@ pub(super) async fn inspect(
     claims: &[claims::Claim],
 ) -> Result<Vec<Finding>, PluginError> {
     let (own, spec) = (job.namespace().unwrap_or_default(), &job.spec);
-    let access = |side| if side == Side::Source { GrantAccess::Read } else { GrantAccess::Write };
     let conditions = job.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let told = conditions::find(conditions, conditions::STALLED).map(|stalled| stalled.message.as_str());
     let (mut findings, mut seen) = (Vec::new(), BTreeSet::new());
@@ -34,8 +33,7 @@ pub(super) async fn inspect(
         }
         let claim = Claim { namespace, name: named.claim_name.clone() };
         let found = claims.iter().find(|it| it.side == side).and_then(|it| it.found.as_ref());
-        let finding =
-            grant(cluster, &own, (side, access(side)), &claim, found.map(ResourceExt::labels)).await?;
+        let finding = grant(cluster, &own, side, &claim, found.map(ResourceExt::labels)).await?;
         findings.extend(Some(finding).filter(|finding| told != Some(finding.text.as_str())));
     }
     Ok(findings)
@@ -44,7 +42,7 @@ pub(super) async fn inspect(
 async fn grant(
     cluster: &Cluster,
     own: &str,
-    (side, access): (Side, GrantAccess),
+    side: Side,
     claim: &Claim,
     labels: Option<&BTreeMap<String, String>>,
 ) -> Result<Finding, PluginError> {
@@ -62,6 +60,7 @@ async fn grant(
     };
     let uid = namespace.uid();
     let from = Applicant { namespace: own, uid: uid.as_deref(), labels: namespace.labels() };
+    let access = if side == Side::Source { GrantAccess::Read } else { GrantAccess::Write };
     let request = Request { side, claim, labels, access, from: &from, now: Timestamp::now() };
     Ok(judge::grant(side, claim, find_grant::find(&grants.items, request, None)))
 }

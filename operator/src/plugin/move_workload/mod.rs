@@ -37,7 +37,8 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
     let found = records.read(&flags.workload).await?;
     let mut kept = match (found, &flags.to_class) {
         (None, Some(class)) => {
-            let (record, notes) = survey::inspect(cluster, &workload, flags, class).await?;
+            let record = survey::inspect(cluster, &workload, flags, class).await?;
+            let notes = survey::notes(cluster, &record).await?;
             output::lines(&steps::plan(&record, !flags.no_verify))?;
             notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
             if !flags.apply {
@@ -57,8 +58,8 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
                 "name it with --to-class; `kubectl get storageclass` lists them",
             ));
         }
-        (Some(kept), _) => {
-            let (mut kept, is_turned) = turned(kept, flags)?;
+        (Some(mut kept), _) => {
+            let is_turned = turn(&mut kept, flags)?;
             output::lines(&steps::rest(&kept.record, flags.forget))?;
             if !flags.apply {
                 return tell_unchanged();
@@ -80,7 +81,7 @@ fn tell_unchanged() -> Result<(), PluginError> {
 }
 
 /// Turns a move that has begun as the flags say; returns whether its record has changed.
-fn turned(mut kept: Kept, flags: &MoveFlags) -> Result<(Kept, bool), PluginError> {
+fn turn(kept: &mut Kept, flags: &MoveFlags) -> Result<bool, PluginError> {
     let Record { class, stage, is_back, .. } = &kept.record;
     let is_other = flags.to_class.as_ref().is_some_and(|wanted| wanted != class);
     if is_other || (flags.to_class.is_some() && *is_back) {
@@ -97,7 +98,7 @@ fn turned(mut kept: Kept, flags: &MoveFlags) -> Result<(Kept, bool), PluginError
         kept.record.is_back = true;
         kept.record.stage = if is_swapped { Stage::Stop } else { Stage::Start };
     }
-    Ok((kept, is_turned))
+    Ok(is_turned)
 }
 
 /// Carries out the stages.

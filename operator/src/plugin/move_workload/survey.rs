@@ -37,13 +37,13 @@ const OF_CONTROLLERS: [&str; 4] = [
 /// Fields of a claim that hold for any volume.
 const KEPT_FIELDS: [&str; 4] = ["accessModes", "resources", "volumeMode", "storageClassName"];
 
-/// Returns the record of a move to a class, which has not begun, and what its user should know.
+/// Returns the record of a move to a class, which has not begun.
 pub(super) async fn inspect(
     cluster: &Cluster,
     workload: &Workload<'_>,
     flags: &MoveFlags,
     class: &str,
-) -> Result<(Record, Vec<String>), PluginError> {
+) -> Result<Record, PluginError> {
     let object = workload.existing().await?;
     check_owner(workload, &object)?;
     let is_lazy = is_lazy(cluster, class).await?;
@@ -80,8 +80,7 @@ pub(super) async fn inspect(
         manifest: None,
     };
     writers::check(cluster, &record.claims).await?;
-    let notes = notes(cluster, &record).await?;
-    Ok((record, notes))
+    Ok(record)
 }
 
 /// Refuses a workload that something else would scale or make anew meanwhile.
@@ -236,7 +235,8 @@ fn moved(claim: &PersistentVolumeClaim, node: Option<String>) -> MovedClaim {
     }
 }
 
-async fn notes(cluster: &Cluster, record: &Record) -> Result<Vec<String>, PluginError> {
+/// Returns what the user of a move should know.
+pub(super) async fn notes(cluster: &Cluster, record: &Record) -> Result<Vec<String>, PluginError> {
     let mut notes = Vec::new();
     if !users(cluster).await?.is_privileged() {
         notes.push(format!(

@@ -110,7 +110,7 @@ impl<'a> Pair<'a> {
         let reached = self.waits().address(&self.endpoints, None).await?;
         say(&format!("SyncEndpoint {} serves {reached}", self.name));
         if !made.no_trial {
-            trial::run(&self.dials, self.flags, made, (&reached, &endpoint.spec.service.protocols)).await?;
+            trial::run(&self.dials, self.flags, made, &reached, &endpoint.spec.service.protocols).await?;
         }
         let mut stops = Stops::new().map_err(PluginError::Signals)?;
         tokio::select! {
@@ -188,12 +188,10 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns both objects of the pair.
-    async fn both(&self) -> Result<(SyncJob, SyncEndpoint), PluginError> {
-        let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint_if_any().await?);
+    async fn endpoint(&self) -> Result<SyncEndpoint, PluginError> {
         let missing =
             || self.refused("there is no such SyncEndpoint", "`kubectl volferry pair --apply` makes it");
-        Ok((job, endpoint.ok_or_else(missing)?))
+        self.endpoint_if_any().await?.ok_or_else(missing)
     }
 
     /// Names the peers that may be SyncJobs of this name. Only the UID of a SyncJob tells which of them was its own.

@@ -17,10 +17,16 @@ use crate::{
     plugin::{cluster::failed, error::PluginError},
 };
 
+/// A run, by its name, and the key that its pod has made.
+struct RunWithKey {
+    run: String,
+    key: PublicKey,
+}
+
 impl Pair<'_> {
     /// Gives the SyncJob another key. The endpoint lists both until a run has succeeded with the new one.
     pub(super) async fn rotate(&self) -> Result<(), PluginError> {
-        let (job, endpoint) = self.both().await?;
+        let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint().await?);
         self.check(&job, &endpoint)?;
         if remote(&job).is_some_and(|remote| remote.identity.is_some()) {
             let hint =
@@ -39,8 +45,8 @@ impl Pair<'_> {
         self.change_peers(&endpoint, named).await?;
         // The pods of later runs find no key and make one. A run in progress has its own copy.
         self.forget_key(&job).await?;
-        let (run, new) = self.run_with_key_after(old).await?;
-        self.change_over(&endpoint, &name, &run, new).await
+        let RunWithKey { run, key } = self.run_with_key_after(old).await?;
+        self.change_over(&endpoint, &name, &run, key).await
     }
 
     /// Lists the new key of a SyncJob, waits until a run has been accepted with it, and takes the old one out.
@@ -62,7 +68,7 @@ impl Pair<'_> {
 
     /// Gives the SyncEndpoint another key, and has the SyncJob expect it. The endpoint serves with both.
     pub(super) async fn rotate_endpoint(&self) -> Result<(), PluginError> {
-        let (job, endpoint) = self.both().await?;
+        let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint().await?);
         if !(self.dials_for_claim(&job) && self.serves_claim(&endpoint)) {
             return Err(self.no_pair());
         }
@@ -101,14 +107,14 @@ impl Pair<'_> {
         Err(self.refused("the SyncJob is suspended or has a run, so no run with a new key can begin", hint))
     }
 
-    /// Starts a run, and returns its name and the key that its pod makes. A run without retries ends because the old
-    /// key is gone, and the next one makes another.
-    async fn run_with_key_after(&self, old: PublicKey) -> Result<(String, PublicKey), PluginError> {
+    /// Starts a run whose pod makes a key. A run without retries ends because the old key is gone, and the next one
+    /// makes another.
+    async fn run_with_key_after(&self, old: PublicKey) -> Result<RunWithKey, PluginError> {
         let waits = self.waits();
         for is_last in [false, true] {
             let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?.name_any();
             let ended = tokio::select! {
-                new = waits.key(&self.jobs, Some(old)) => return Ok((run, new?)),
+                key = waits.key(&self.jobs, Some(old)) => return Ok(RunWithKey { run, key: key? }),
                 ended = self.dials.ended(&run) => report(ended?),
             };
             if is_last || ended.reason != Some(Reason::KeyNotStored) {

@@ -118,7 +118,8 @@ pub(super) async fn run(
     dials: &Cluster,
     flags: &PairFlags,
     made: &MadeFlags,
-    served: (&RemoteEnd, &[ServiceProtocol]),
+    served: &RemoteEnd,
+    offered: &[ServiceProtocol],
 ) -> Result<(), PluginError> {
     let mut stops = Stops::new().map_err(PluginError::Signals)?;
     let pod = PodFlags { image: made.image.clone(), user: None, timeout: flags.timeout };
@@ -127,17 +128,14 @@ pub(super) async fn run(
     planned.pass_for_syncer(HOME);
     let made = planned.make(dials).await?;
     let tried = tokio::select! {
-        tried = try_all(&made, served) => tried,
+        tried = try_all(&made, served, offered) => tried,
         () = stops.next() => Err(PluginError::Stopped),
         () = sleep(flags.timeout) => Err(PluginError::TooLong { after: human::duration(flags.timeout) }),
     };
     tried.and(made.remove().await)
 }
 
-async fn try_all(
-    made: &OnePod,
-    (served, offered): (&RemoteEnd, &[ServiceProtocol]),
-) -> Result<(), PluginError> {
+async fn try_all(made: &OnePod, served: &RemoteEnd, offered: &[ServiceProtocol]) -> Result<(), PluginError> {
     let there = There { made, pod: made.running().await?, address: served.to_string() };
     there.make_key(served).await?;
     for round in 1.. {

@@ -33,7 +33,7 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
         let tick = after(situation, CLOCK_PERIOD);
         let again = due_time(situation, demand).and_then(|due| tick.map(|tick| due.min(tick)));
         return match &situation.lost {
-            Some((_, fault)) => Step::Block(Blocked::Stalled(fault.clone())).again(again),
+            Some(lost) => Step::Block(Blocked::Stalled(lost.fault.clone())).again(again),
             None => Step::Rest.again(again),
         };
     };

@@ -21,7 +21,7 @@ use crate::{
         record::Record,
         shard_pairs::{self, Pair, Stand},
     },
-    volumes::claims::Blocked,
+    volumes::claims::{Blocked, LostClaim},
 };
 
 /// Returns the next step of a job, and when to decide again if nothing happens until then.
@@ -89,7 +89,7 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
             return Step::Finish(Outcome::stopped(outcome::timed_out(timeout, &obstacle))).into();
         }
         // Files written to a claim that is being deleted are lost, and it is not deleted until no pod uses it.
-        _ if let Some((Side::Sink, fault)) = &situation.lost => {
+        _ if let Some(LostClaim { side: Side::Sink, fault }) = &situation.lost => {
             return Step::Halt(Blocked::Stalled(fault.clone())).into();
         }
         _ if situation.now < try_time => return Step::Await.again(Some(try_time)),

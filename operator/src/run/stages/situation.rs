@@ -13,7 +13,7 @@ use crate::{
     run::{record::Record, schedule::Schedule, shard_pairs::Pair},
     snapshots::source_capture::Captured,
     spec::validate::ValidatedSyncJob,
-    volumes::claims::Blocked,
+    volumes::claims::{Blocked, LostClaim},
 };
 
 /// How long pods usually take to start. Causes of a delay are not looked for earlier.
@@ -128,8 +128,8 @@ pub struct Situation<'a> {
     pub claims: Result<(), Blocked>,
     /// What has to be done to the destination's claim, as the spec says: it does not exist, or is too small.
     pub claim_step: Option<ClaimStep>,
-    /// The fault of a claim that is missing, terminating or lost, and the claim's side.
-    pub lost: Option<(Side, Fault)>,
+    /// A claim that is missing, terminating or lost.
+    pub lost: Option<LostClaim>,
     /// Whether the destination's claim is not the one that the last successful run wrote to.
     pub is_new_destination: bool,
     /// Whether a person has just accepted another volume as the destination.

@@ -42,11 +42,8 @@ fn an_end_is_a_claim_or_an_endpoint() {
     let endpoint = json!({"address": "copy.example.org::web/x", "publicKey": KEY});
     let to = json!({"destination": {"persistentVolumeClaim": null, "endpoint": endpoint}});
     let job = judged(&to).unwrap();
-    let (side, outside) = job.outside().unwrap();
-    assert_eq!(
-        (side, outside.to_string().as_str()),
-        (Side::Sink, "the endpoint copy.example.org:7400::web/x")
-    );
+    assert_eq!(job.outside(), Some(Side::Sink));
+    assert_eq!(job.ends.sink.to_string(), "the endpoint copy.example.org:7400::web/x");
     assert!(!job.is_local && job.ends.source.claim().is_some());
     for (more, field) in [
         (json!({"destination": {"endpoint": endpoint}}), "spec.destination: "),
@@ -115,7 +112,7 @@ fn to_bucket(more: &Value) -> Value {
 #[test]
 fn object_storage_is_asked_for_snapshots_alone() {
     let job = judged(&to_bucket(&json!({}))).unwrap();
-    assert_eq!(job.outside().unwrap().1.to_string(), "the object storage s3://backups/web");
+    assert_eq!(job.ends.sink.to_string(), "the object storage s3://backups/web");
     assert!(!job.is_local && job.remote().is_none());
     let asked = job.params.demands.snapshot.unwrap();
     assert!(!asked.keep.has_rule() && asked.job.ends_with("/web"), "{asked:?}");

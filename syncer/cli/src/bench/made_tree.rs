@@ -55,25 +55,32 @@ fn parsed(path: &Path, text: &str) -> Result<BenchTree, BenchError> {
     }
 }
 
-/// Yields the files with their groups and numbers.
-fn entries<'a>(tree: &'a BenchTree, root: &'a Path) -> impl Iterator<Item = (PathBuf, BenchFiles, u64)> + 'a {
+/// A file, and its number in its group.
+struct MadeFile {
+    path: PathBuf,
+    group: BenchFiles,
+    nth: u64,
+}
+
+/// Yields all files.
+fn files<'a>(tree: &'a BenchTree, root: &'a Path) -> impl Iterator<Item = MadeFile> + 'a {
     tree.files.iter().enumerate().flat_map(move |(nth, group)| {
         (0..group.count).map(move |file| {
             let folder = format!("g{nth}/d{}", file % group.folders.max(1));
-            (root.join(folder).join(format!("f{file}")), *group, file)
+            MadeFile { path: root.join(folder).join(format!("f{file}")), group: *group, nth: file }
         })
     })
 }
 
 /// Yields the paths of all files.
 pub(super) fn paths<'a>(tree: &'a BenchTree, root: &'a Path) -> impl Iterator<Item = PathBuf> + 'a {
-    entries(tree, root).map(|(path, ..)| path)
+    files(tree, root).map(|file| file.path)
 }
 
 /// Makes all files below `root`.
 pub(super) fn make(tree: &BenchTree, root: &Path, monitor: &Monitor) -> Result<(), BenchError> {
     let mut noise = Noise::new();
-    for (path, group, _) in entries(tree, root) {
+    for MadeFile { path, group, .. } in files(tree, root) {
         let made = new_file(&path).and_then(|file| noise.write(&file, 0..group.bytes, monitor));
         made.map_err(|source| BenchError::Make { path, source })?;
     }
@@ -85,7 +92,7 @@ pub(super) fn change(tree: &BenchTree, root: &Path, monitor: &Monitor) -> Result
     let mut noise = Noise::new();
     let percent = u64::from(tree.change_percent);
     let is_chosen = |nth: u64| (nth * percent) % 100 < percent;
-    for (path, group, nth) in entries(tree, root) {
+    for MadeFile { path, group, nth } in files(tree, root) {
         let ranges: Vec<Range<u64>> = match group.bytes {
             bytes @ 0..LARGE_BYTES => is_chosen(nth).then_some(0..bytes).into_iter().collect(),
             bytes => {

@@ -107,7 +107,7 @@ fn measure(
     room::check(&bench, volumes.source, volumes.destination)?;
     let link = link.map(|link| open(link, &screen, &monitor)).transpose()?;
     let params = RunParams { bandwidth_limit: flags.bandwidth_limit, ..RunParams::default() };
-    let (runs, notes) =
+    let Measured { runs, notes } =
         in_own_folders(&volumes, &Bench { tree: &bench, link, params, monitor }, flags.rounds)?;
     let of_step =
         |at: usize| runs.iter().skip(at).step_by(BenchStepName::ALL.len()).cloned().collect::<Vec<_>>();
@@ -118,13 +118,15 @@ fn measure(
     Ok(BenchResult { figures, runs })
 }
 
-/// Runs all rounds in new folders, and removes them. Returns the runs, and notes about times that could not be
-/// restored.
-fn in_own_folders(
-    volumes: &Volumes<'_>,
-    bench: &Bench<'_>,
-    rounds: u32,
-) -> Result<(Vec<Report>, Vec<String>), BenchError> {
+/// The runs of all rounds.
+struct Measured {
+    runs: Vec<Report>,
+    /// Notes about times that could not be restored.
+    notes: Vec<String>,
+}
+
+/// Runs all rounds in new folders, and removes them.
+fn in_own_folders(volumes: &Volumes<'_>, bench: &Bench<'_>, rounds: u32) -> Result<Measured, BenchError> {
     let from = volumes.source.map(OwnFolder::make).transpose()?;
     let to = volumes.destination.map(OwnFolder::make).transpose()?;
     let way =
@@ -134,7 +136,7 @@ fn in_own_folders(
     let removed = [to, from].map(|folder| folder.map_or(Ok(None), OwnFolder::remove));
     let runs = if bench.monitor.cancelled() { Err(BenchError::Stopped) } else { runs }?;
     let notes = removed.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-    Ok((runs, notes))
+    Ok(Measured { runs, notes })
 }
 
 /// The data that all rounds share.

@@ -11,9 +11,16 @@ use crate::{remote::near_end::FarEnd, snapshot::key_flags::KeyFlags};
 /// One end of a run, or both.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// One after the other, each with the path by which it was named.
-    pub(crate) jobs: Vec<(PathBuf, Job)>,
+    /// One after the other.
+    pub(crate) jobs: Vec<NamedJob>,
     pub(crate) output: Output,
+}
+
+/// A job, and the path by which it was named.
+#[derive(Debug)]
+pub(crate) struct NamedJob {
+    pub(crate) name: PathBuf,
+    pub(crate) job: Job,
 }
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use contract::{Demands, Side};
 
 pub(crate) use config_error::ConfigError;
-pub(crate) use job::{Job, Run};
+pub(crate) use job::{Job, NamedJob, Run};
 pub(crate) use link_config::LinkConfig;
 pub(crate) use output_config::{ChangeForm, Output, ProgressMode, Surroundings};
 
@@ -87,7 +87,8 @@ impl Config {
                 let params = send.source_snapshot.add_to(params(send.params)?);
                 let params = check_params(send.wire.add_to(params))?;
                 let once = send.once || !link.may_serve();
-                let jobs = vec![(send.source, Job::Send { source, link, params, once })];
+                let jobs =
+                    vec![NamedJob { name: send.source, job: Job::Send { source, link, params, once } }];
                 Run::resolve(jobs, send.output, surroundings)?
             }
             Command::Receive(receive) => {
@@ -98,14 +99,16 @@ impl Config {
                 let (snapshot, backup) = (receive.snapshot.into(), receive.backup);
                 let demands = backup.add_to(Demands { snapshot, ..receive.demands.into() });
                 let once = receive.once;
-                let jobs = vec![(receive.destination, Job::Receive { destination, link, once, demands })];
+                let job = Job::Receive { destination, link, once, demands };
+                let jobs = vec![NamedJob { name: receive.destination, job }];
                 Run::resolve(jobs, receive.output, surroundings)?
             }
             Command::Sync(sync) => {
                 let sync = sync.into_inner();
                 let output = sync.output.clone();
-                let jobs = several_sources::runs(sync)?.into_iter().map(one_source);
-                Run::resolve(jobs.collect::<Result<_, _>>()?, output, surroundings)?
+                let runs = several_sources::runs(sync)?.into_iter();
+                let jobs = runs.map(|(source, sync)| one_source(source, sync)).collect::<Result<_, _>>()?;
+                Run::resolve(jobs, output, surroundings)?
             }
         })
     }
@@ -123,7 +126,7 @@ impl Config {
 }
 
 /// Returns the run of `sync` from one of its sources.
-fn one_source((source, sync): (PathBuf, SyncFlags)) -> Result<(PathBuf, Job), ConfigError> {
+fn one_source(source: PathBuf, sync: SyncFlags) -> Result<NamedJob, ConfigError> {
     let job = match bucket_of(&sync.destination) {
         Some(url) => {
             check_local(&source)?;
@@ -131,20 +134,21 @@ fn one_source((source, sync): (PathBuf, SyncFlags)) -> Result<(PathBuf, Job), Co
         }
         None => sync_job(source.clone(), sync)?,
     };
-    Ok((source, job))
+    Ok(NamedJob { name: source, job })
 }
 
 impl Run {
     fn resolve(
-        mut jobs: Vec<(PathBuf, Job)>,
+        mut jobs: Vec<NamedJob>,
         output: OutputFlags,
         surroundings: Surroundings,
     ) -> Result<Config, ConfigError> {
-        if output.itemize_changes && jobs.iter().any(|(_, job)| matches!(job, Job::Offsite { .. })) {
+        if output.itemize_changes && jobs.iter().any(|it| matches!(it.job, Job::Offsite { .. })) {
             return Err(ConfigError::NotForBucket("--itemize-changes".into()));
         }
-        jobs.iter_mut().for_each(|(_, job)| job.tell_changes(output.itemize_changes || output.verbose > 0));
-        let output = Output::resolve(output, jobs.iter().any(|(_, job)| job.sends()), surroundings)?;
+        let tells = output.itemize_changes || output.verbose > 0;
+        jobs.iter_mut().for_each(|it| it.job.tell_changes(tells));
+        let output = Output::resolve(output, jobs.iter().any(|it| it.job.sends()), surroundings)?;
         Ok(Config::Run(Box::new(Self { jobs, output })))
     }
 }
@@ -168,7 +172,7 @@ mod tests {
     }
 
     fn job(args: &[&str]) -> Job {
-        resolve(args, PIPE).unwrap().jobs.remove(0).1
+        resolve(args, PIPE).unwrap().jobs.remove(0).job
     }
 
     fn output(args: &[&str], surroundings: Surroundings) -> Output {
@@ -236,7 +240,7 @@ mod tests {
         assert!(matches!(end(&[]), Err(ConfigError::NoEndpoint)));
         let both = ["--listen", "127.0.0.1:0", "--connect", "h:1"];
         assert!(matches!(end(&both), Err(ConfigError::TwoEndpoints)));
-        let dials = end(&["--connect", "h:1"]).unwrap().jobs.remove(0).1;
+        let dials = end(&["--connect", "h:1"]).unwrap().jobs.remove(0).job;
         let Job::Send { link, .. } = dials else { panic!("not a send") };
         let LinkConfig::Known { endpoint, side, connect_timeout, .. } = link else { panic!("no identity") };
         assert!(matches!(endpoint, Endpoint::Connect(address) if address == "h:1"));

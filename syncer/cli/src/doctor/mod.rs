@@ -152,11 +152,11 @@ fn link(address: &str, flags: &DoctorFlags) -> Diagnosis {
     let mut findings = udp_buffers();
     findings.push(match flags.identity.as_deref().map(Identity::read) {
         Some(Ok(identity)) if identity.side() == Side::Source => match meet(address, identity, flags) {
-            Ok((_, Some(BusyAnswer { peer, since, .. }))) => {
+            Ok(Meeting { busy: Some(BusyAnswer { peer, since, .. }), .. }) => {
                 let message = format!("{address} answers, and is busy with a run of {peer} since {since}");
                 Finding::new(Check::Link, Severity::Note, message, "a run that starts now waits for its turn")
             }
-            Ok((outcome, None)) => met(address, &outcome),
+            Ok(Meeting { outcome, busy: None }) => met(address, &outcome),
             Err(error) => {
                 Finding::new(Check::Link, Severity::Error, chain(&error), "see that TMPDIR can be written to")
             }
@@ -174,8 +174,15 @@ fn link(address: &str, flags: &DoctorFlags) -> Diagnosis {
     Diagnosis { findings }
 }
 
-/// Makes an empty run; one that would have to wait for a busy end is stopped, and that end's answer returned beside it.
-fn meet(address: &str, identity: Identity, flags: &DoctorFlags) -> io::Result<(Outcome, Option<BusyAnswer>)> {
+/// An empty run.
+struct Meeting {
+    outcome: Outcome,
+    /// The answer of a busy end.
+    busy: Option<BusyAnswer>,
+}
+
+/// Makes an empty run; one that would have to wait for a busy end is stopped.
+fn meet(address: &str, identity: Identity, flags: &DoctorFlags) -> io::Result<Meeting> {
     let empty = env::temp_dir().join(format!("volferry-doctor-{}", process::id()));
     fs::create_dir(&empty)?;
     let connect_timeout = flags.connect_timeout.unwrap_or(crate::flags::CONNECT_TIMEOUT);
@@ -192,7 +199,7 @@ fn meet(address: &str, identity: Identity, flags: &DoctorFlags) -> io::Result<(O
     });
     let outcome = session::send(&empty, &link, &params, &monitor);
     let _ = fs::remove_dir_all(&empty);
-    Ok((outcome, told.try_recv().ok()))
+    Ok(Meeting { outcome, busy: told.try_recv().ok() })
 }
 
 fn met(address: &str, outcome: &Outcome) -> Finding {

@@ -103,7 +103,7 @@ fn prepare(
     let Config::Run(mut run) = Config::resolve(flags, Surroundings::here())? else {
         return Err(FarError::Flags("it is no run".into()));
     };
-    let mut job = run.jobs.first_mut().map(|(_, job)| job);
+    let mut job = run.jobs.first_mut().map(|it| &mut it.job);
     if let (Some(Job::Send { params, .. }), Some(paths)) = (&mut job, paths) {
         let paths = paths.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let list = params.files_from.get_or_insert_default();

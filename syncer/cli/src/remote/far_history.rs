@@ -56,7 +56,6 @@ fn take(path: &std::path::Path, args: &[String], from: File, to: File) -> Result
     let mut source = StreamedHistory::new(from, to);
     let asked = read_take_args(args);
     let asked = asked.ok_or_else(|| SnapshotError::Invalid("the other end names no snapshots".into()));
-    let done =
-        asked.and_then(|(selection, wait)| into(path, &mut source, &selection, wait, &Monitor::default()));
+    let done = asked.and_then(|it| into(path, &mut source, &it.selection, it.wait, &Monitor::default()));
     source.finish(&done)
 }

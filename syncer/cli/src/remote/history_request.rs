@@ -16,8 +16,15 @@ pub(crate) fn take_args(selection: &CopySelection, wait: u64) -> Vec<String> {
     [TAKE.into(), wait.to_string(), word.into()].into_iter().chain(texts).collect()
 }
 
+/// What [`take_args`] asks for.
+#[derive(Debug, PartialEq)]
+pub(super) struct TakeRequest {
+    pub(super) selection: CopySelection,
+    pub(super) wait: u64,
+}
+
 /// Reads what [`take_args`] has written.
-pub(super) fn read_take_args(args: &[String]) -> Option<(CopySelection, u64)> {
+pub(super) fn read_take_args(args: &[String]) -> Option<TakeRequest> {
     let (wait, rest) = args.split_first()?;
     let selection = match rest.split_first()? {
         (word, []) if word == "all" => CopySelection::All,
@@ -25,7 +32,7 @@ pub(super) fn read_take_args(args: &[String]) -> Option<(CopySelection, u64)> {
         (word, texts) if word == "named" => CopySelection::Named(texts.to_vec()),
         _ => return None,
     };
-    Some((selection, wait.parse().ok()?))
+    Some(TakeRequest { selection, wait: wait.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -40,7 +47,7 @@ mod tests {
             CopySelection::Named(vec!["--all".into(), "as-of:2 h ago".into()]),
         ] {
             let args = take_args(&selection, 7);
-            assert_eq!(read_take_args(&args[1..]), Some((selection, 7)));
+            assert_eq!(read_take_args(&args[1..]), Some(TakeRequest { selection, wait: 7 }));
         }
         for args in [&[][..], &["7"], &["x", "all"], &["7", "since"], &["7", "all", "more"]] {
             let args: Vec<String> = args.iter().map(ToString::to_string).collect();

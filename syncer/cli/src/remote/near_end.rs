@@ -21,7 +21,7 @@ use super::{
     ciphers,
     greeting::{self, Answer, GreetingError, Request},
     place::RemotePlace,
-    ssh::{AnswerWatch, Ssh},
+    ssh::{AnswerWatch, Pipes, Ssh},
     why_ssh_failed::{RemoteError, explain},
 };
 use crate::screen::Screen;
@@ -52,15 +52,23 @@ pub(crate) struct FarEnd {
     pub(crate) connect_timeout: Duration,
 }
 
+/// A link to a far end, and the process that leads there.
+pub(crate) struct StartedLink {
+    pub(crate) link: LinkOptions,
+    pub(crate) ssh: Ssh,
+}
+
+/// The stream of a far end, and the process that leads there.
+pub(crate) struct StartedStream {
+    pub(crate) pipes: Pipes,
+    pub(crate) ssh: Ssh,
+}
+
 impl FarEnd {
     /// Starts the far end, and exchanges keys with it. The run goes over the link; the process has to outlive it.
-    pub(crate) fn start(
-        self,
-        screen: &Arc<Screen>,
-        monitor: &Monitor,
-    ) -> Result<(LinkOptions, Ssh), RemoteError> {
-        let host = self.host();
-        let (ssh, copy) = self.open(screen)?;
+    pub(crate) fn start(self, screen: &Arc<Screen>, monitor: &Monitor) -> Result<StartedLink, RemoteError> {
+        let (host, copy) = (self.host(), self.copy()?);
+        let ssh = self.open(copy.as_ref(), screen)?;
         let not_started = |source| self.not_started(source);
         let (files, stream) = (ssh.files().map_err(not_started)?, ssh.stream().map_err(not_started)?);
         let watch = self.watch(&ssh)?;
@@ -87,7 +95,7 @@ impl FarEnd {
         };
         let met = exchange.link(|own| tell.send(own).map_err(io::Error::other), hear, monitor);
         match (met, failure.lock().take()) {
-            (Ok(link), _) => Ok((link, ssh)),
+            (Ok(link), _) => Ok(StartedLink { link, ssh }),
             (Err(_), Some(error)) if !monitor.cancelled() => {
                 Err(explain(host, self.program, self.answer_timeout, error, ssh))
             }
@@ -96,13 +104,14 @@ impl FarEnd {
     }
 
     /// Starts the far end for a request whose answers cross the stream as they are. The process has to outlive it.
-    pub(crate) fn start_stream(self, screen: &Arc<Screen>) -> Result<(File, File, Ssh), RemoteError> {
-        let (ssh, copy) = self.open(screen)?;
+    pub(crate) fn start_stream(self, screen: &Arc<Screen>) -> Result<StartedStream, RemoteError> {
+        let copy = self.copy()?;
+        let ssh = self.open(copy.as_ref(), screen)?;
         let not_started = |source| self.not_started(source);
-        let (files, (from, to)) = (ssh.files().map_err(not_started)?, ssh.files().map_err(not_started)?);
+        let (files, pipes) = (ssh.files().map_err(not_started)?, ssh.files().map_err(not_started)?);
         let talk = Talk { request: self.request_of(), paths: None, copy, watch: self.watch(&ssh)? };
         match talk.hold(files, None) {
-            Ok(_) => Ok((from, to, ssh)),
+            Ok(_) => Ok(StartedStream { pipes, ssh }),
             Err(error) => Err(explain(self.host(), self.program, self.answer_timeout, error, ssh)),
         }
     }
@@ -122,12 +131,16 @@ impl FarEnd {
         RemoteError::Start { program: program.unwrap_or_default(), source }
     }
 
-    /// Starts the process that leads to the far end, and reads this program if it has to be copied there.
-    fn open(&self, screen: &Arc<Screen>) -> Result<(Ssh, Option<ProgramCopy>), RemoteError> {
-        let of_copy = |source| RemoteError::Copy { host: self.host(), source };
-        let copy = self.bootstrap.then(ProgramCopy::of_this_program).transpose().map_err(of_copy)?;
+    /// Reads this program if it has to be copied to the far end.
+    fn copy(&self) -> Result<Option<ProgramCopy>, RemoteError> {
+        let copy = self.bootstrap.then(ProgramCopy::of_this_program).transpose();
+        copy.map_err(|source| RemoteError::Copy { host: self.host(), source })
+    }
+
+    /// Starts the process that leads to the far end.
+    fn open(&self, copy: Option<&ProgramCopy>, screen: &Arc<Screen>) -> Result<Ssh, RemoteError> {
         let own = || OsString::from(format!("{} remote", self.program));
-        let command = copy.as_ref().map_or_else(own, ProgramCopy::command);
+        let command = copy.map_or_else(own, ProgramCopy::command);
         let mut rsh = self.rsh.clone();
         if matches!(self.mode, LinkMode::Auto | LinkMode::Ssh) {
             rsh.extend(ciphers::preference(&rsh, &self.place.host));
@@ -136,7 +149,7 @@ impl FarEnd {
             [stdio] if stdio == "-" => Ssh::of_stdio(),
             rsh => Ssh::start(rsh, &self.place.host, &command, screen),
         };
-        Ok((ssh.map_err(|source| self.not_started(source))?, copy))
+        ssh.map_err(|source| self.not_started(source))
     }
 
     fn request_of(&self) -> RequestOf {
@@ -179,11 +192,8 @@ impl io::Read for Heard {
 
 impl Talk {
     /// Copies the program if it has to, tells the far end what to do, and returns its contact, if it has one.
-    fn hold(
-        self,
-        (from, mut to): (File, File),
-        contact: Option<Contact>,
-    ) -> Result<Option<Contact>, CopyError> {
+    fn hold(self, pipes: Pipes, contact: Option<Contact>) -> Result<Option<Contact>, CopyError> {
+        let Pipes { from, mut to } = pipes;
         let mut from = Heard { from, watch: self.watch };
         if let Some(copy) = &self.copy {
             copy.send(&mut from, &mut to)?;

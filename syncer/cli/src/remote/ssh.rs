@@ -66,6 +66,19 @@ struct Process {
     handle: OwnedFd,
 }
 
+/// Files that share the process's pipes.
+pub(crate) struct Pipes {
+    pub(crate) from: File,
+    pub(crate) to: File,
+}
+
+/// The end of the process.
+pub(crate) struct SshEnd {
+    pub(crate) status: Option<ExitStatus>,
+    /// The last lines of its errors.
+    pub(crate) errors: Vec<String>,
+}
+
 /// Stops the process if the far end does not answer in time, unless it is dropped before.
 pub(crate) type AnswerWatch = mpsc::Sender<Infallible>;
 
@@ -142,9 +155,9 @@ impl Ssh {
         self.is_late.load(SeqCst)
     }
 
-    /// Returns files for both directions, which share the process's pipes.
-    pub(crate) fn files(&self) -> io::Result<(File, File)> {
-        Ok((self.output.try_clone()?.into(), self.input.try_clone()?.into()))
+    /// Returns files for both directions.
+    pub(crate) fn files(&self) -> io::Result<Pipes> {
+        Ok(Pipes { from: self.output.try_clone()?.into(), to: self.input.try_clone()?.into() })
     }
 
     /// Returns both directions as a stream for packets.
@@ -152,14 +165,15 @@ impl Ssh {
         Ok(ByteStream::of_command(self.output.try_clone()?, self.input.try_clone()?))
     }
 
-    /// Closes the process's input and waits for its end; kills it if that takes long. Returns its status, and the last
-    /// lines of its errors.
-    pub(crate) fn end(mut self) -> (Option<ExitStatus>, Vec<String>) {
+    /// Closes the process's input and waits for its end; kills it if that takes long.
+    pub(crate) fn end(mut self) -> SshEnd {
         let (input, output) = (dev_null(), dev_null());
         if let (Ok(input), Ok(output)) = (input, output) {
             (self.input, self.output) = (input, output);
         }
-        let Some(mut process) = self.process.take() else { return (None, Vec::new()) };
+        let Some(mut process) = self.process.take() else {
+            return SshEnd { status: None, errors: Vec::new() };
+        };
         let deadline = Instant::now() + PATIENCE;
         let mut ended = [PollFd::new(&process.handle, PollFlags::IN)];
         // A failure is a wait that was too short.
@@ -168,8 +182,7 @@ impl Ssh {
         // The last lines may be in the pipe. A master connection of ssh, which stays for later ones, may keep it open.
         let _ = self.error_reader.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         drop(process);
-        let lines = std::mem::take(&mut *self.errors.lock());
-        (status, lines)
+        SshEnd { status, errors: std::mem::take(&mut *self.errors.lock()) }
     }
 }
 

@@ -6,7 +6,11 @@ use contract::{ExitCode, Reason};
 use syncer::session::SessionError;
 use thiserror::Error;
 
-use super::{bootstrap::CopyError, greeting::GreetingError, ssh::Ssh};
+use super::{
+    bootstrap::CopyError,
+    greeting::GreetingError,
+    ssh::{Ssh, SshEnd},
+};
 
 /// The status of ssh for an error of its own, and those of a shell that cannot run a program.
 const OF_SSH: i32 = 255;
@@ -81,7 +85,7 @@ pub(crate) fn explain(
         return RemoteError::Greeting { host, source };
     }
     let other_program = ssh.other_program().map(String::from);
-    let (status, errors) = ssh.end();
+    let SshEnd { status, errors } = ssh.end();
     let has = |text: &str| errors.iter().any(|line| line.contains(text));
     // What volferry says itself there, or else the last line.
     let said = errors.iter().find_map(|line| line.strip_prefix("error: "));

@@ -32,7 +32,7 @@ use contract::{Event, ExitCode, IdentityError, chain};
 use sd_notify::NotifyState;
 use syncer::{
     monitor::Monitor,
-    session::{Service, SessionError, Sockets},
+    session::{Asked, Service, SessionError, Sockets},
 };
 use thiserror::Error;
 
@@ -163,8 +163,8 @@ fn accept<'scope>(
     let visits = Visits::default();
     let numbers = AtomicU64::new(0);
     loop {
-        let (visit, request) = match service.next(stop) {
-            Ok(next) => next,
+        let Asked { visit, request } = match service.next(stop) {
+            Ok(asked) => asked,
             Err(_) if stop.cancelled() => return Ok(()),
             Err(error) => return Err(error.into()),
         };

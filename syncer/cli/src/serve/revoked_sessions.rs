@@ -24,7 +24,7 @@ struct Present {
 impl Present {
     /// Returns why the session must not go on by the new rules, if that is so.
     fn why_forbidden(&self, former: &Rules, rules: &Rules) -> Option<&'static str> {
-        let Some((now, _)) = rules.permit(self.key, &self.folder, self.access) else {
+        let Some(now) = rules.permit(self.key, &self.folder, self.access) else {
             return Some("its right is gone");
         };
         let before = former.config.folders.get(&self.folder);

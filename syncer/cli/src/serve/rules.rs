@@ -53,13 +53,13 @@ impl Rules {
         Ok(Self { config, peers, stamp })
     }
 
-    /// Returns a folder, and the name of the peer with this key, if the peer may use the folder in this way.
+    /// Returns a folder, if the peer with this key may use it in this way.
     pub(crate) fn permit(
         &self,
         key: Fingerprint,
         folder: &str,
         access: FolderAccess,
-    ) -> Option<(&ServedFolder, &str)> {
+    ) -> Option<&ServedFolder> {
         let peer = self.peers.of_key(key)?;
         let served = self.config.folders.get(folder)?;
         let granted = match access {
@@ -67,6 +67,6 @@ impl Rules {
             FolderAccess::Write => &peer.write,
         };
         let may = granted.contains(folder) || served.lets(&peer.peer, access);
-        may.then_some((served, peer.peer.as_str()))
+        may.then_some(served)
     }
 }

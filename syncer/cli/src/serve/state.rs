@@ -148,8 +148,8 @@ impl ServiceState {
             access: if access == FolderAccess::Read { "read" } else { "write to" },
             folder: shown(&request.folder),
         };
-        let (served, peer) = rules.permit(key, &request.folder, access).ok_or_else(refused)?;
-        Ok(Admitted { served: served.clone(), peer: peer.into(), session: entered })
+        let served = rules.permit(key, &request.folder, access).ok_or_else(refused)?;
+        Ok(Admitted { served: served.clone(), peer: name(), session: entered })
     }
 }
 

@@ -6,7 +6,7 @@ use contract::{Demands, FilesFrom, FolderAccess, FolderRequest, RunParams, Serve
 use syncer::{
     path::RelPath,
     root::TreeLocation,
-    session::{Outcome, ServiceLimits, ServiceVisit, SessionError, check_request},
+    session::{HistoryOffer, Outcome, ServiceLimits, ServiceVisit, SessionError, check_request},
 };
 
 use super::{
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Serves a peer: checks its right, waits for its turn, and runs.
 pub(super) fn serve(state: &ServiceState, number: u64, visit: ServiceVisit, request: FolderRequest) {
     match admit(state, number, &visit, &request) {
-        Ok((admitted, below)) => attend(state, visit, request, &admitted, below),
+        Ok(visitor) => attend(state, visit, request, visitor),
         Err(error) => {
             // It can be large, and the peer may take its time to hear the answer.
             drop(request);
@@ -36,12 +36,18 @@ pub(super) fn serve(state: &ServiceState, number: u64, visit: ServiceVisit, requ
     }
 }
 
+/// A peer that may use a folder, and the path that it asks for there.
+struct Visitor<'a> {
+    admitted: Admitted<'a>,
+    below: RelPath,
+}
+
 fn admit<'a>(
     state: &'a ServiceState,
     number: u64,
     visit: &ServiceVisit,
     request: &FolderRequest,
-) -> Result<(Admitted<'a>, RelPath), SessionError> {
+) -> Result<Visitor<'a>, SessionError> {
     let admitted = state.enter(number, visit.peer(), request)?;
     // The peer's own program has checked it.
     let wrong = || SessionError::NotAllowed {
@@ -53,17 +59,12 @@ fn admit<'a>(
     check_request(&admitted.served.demands, request, &below)?;
     let at = admitted.served.subfolder.clone();
     let below = below.names().try_fold(at, |at, name| at.join(name)).map_err(|_| wrong())?;
-    Ok((admitted, below))
+    Ok(Visitor { admitted, below })
 }
 
-fn attend(
-    state: &ServiceState,
-    mut visit: ServiceVisit,
-    request: FolderRequest,
-    admitted: &Admitted<'_>,
-    below: RelPath,
-) {
-    let Admitted { served, peer, session: Entered { monitor, .. } } = admitted;
+fn attend(state: &ServiceState, mut visit: ServiceVisit, request: FolderRequest, visitor: Visitor<'_>) {
+    let Visitor { admitted, below } = visitor;
+    let Admitted { served, peer, session: Entered { monitor, .. } } = &admitted;
     let (folder, access) = (request.folder.clone(), request.access);
     let _span = tracing::info_span!(target: RUNS, "serve", folder, peer).entered();
     let reads = access == FolderAccess::Read;
@@ -99,15 +100,15 @@ fn attend(
     let limits = ServiceLimits { bandwidth: served.bandwidth_limit, silence: served.idle_timeout };
     match (access, &request.history) {
         (FolderAccess::Write, Some(history)) => {
-            let asked = (history, request.params.source_id, peer.as_str());
-            told(&visit.take_history(&place, (&served.demands, limits), asked, monitor));
+            let offer = HistoryOffer { request: history, source_id: request.params.source_id, by: peer };
+            told(&visit.take_history(&place, offer, &served.demands, limits, monitor));
         }
         (FolderAccess::Read, Some(_)) => told(&visit.offer_history(&place, limits, monitor)),
         (FolderAccess::Write, None) => {
-            visit.receive(&place, (&served.demands, limits), monitor, &mut |it| told(it));
+            visit.receive(&place, &served.demands, limits, monitor, &mut |it| told(it));
         }
         (FolderAccess::Read, None) => {
-            told(&visit.send(place, (&params(request, &served), served.idle_timeout), monitor));
+            told(&visit.send(place, &params(request, &served), served.idle_timeout, monitor));
         }
     }
 }

@@ -34,7 +34,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(super) fn export(flags: &ExportFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.dir)?;
     let snapshot = select_snapshot(&opened.roots, &flags.id)?;
-    let export = |path: &Path, to: &mut dyn Write| export_tar(&opened.store, snapshot, (path, to));
+    let export = |path: &Path, to: &mut dyn Write| export_tar(&opened.store, snapshot, path, to);
     if !is_standard(&flags.tar) {
         to_file(&flags.tar, |to| export(&flags.tar, to))?;
     } else if io::stdout().is_terminal() {

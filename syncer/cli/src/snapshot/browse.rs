@@ -17,6 +17,7 @@ use syncer::{
             Change, Node, What, diff_nodes, file_at, files_in_motion, node_at, nodes, path_versions,
             select_snapshot,
         },
+        store::SizedContent,
     },
 };
 
@@ -76,8 +77,8 @@ fn list(
 pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.dir)?;
     let snapshot = select_snapshot(&opened.roots, &flags.id)?;
-    let (content, len) = file_at(&opened.store, snapshot, &flags.path)?;
-    let Some(content) = content else { return Ok(ExitCode::Done) };
+    let found = file_at(&opened.store, snapshot, &flags.path)?;
+    let Some(SizedContent { content, len }) = found else { return Ok(ExitCode::Done) };
     opened.store.check(&content, len)?;
     let file = opened.store.content(&content)?;
     let name = opened.store.name_of(&content);

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     remote::{
         history_request::{OFFER, take_args},
-        near_end::{self, FarEnd},
+        near_end::{self, FarEnd, StartedStream},
         place::{Place, RemotePlace},
         why_ssh_failed::RemoteError,
     },
@@ -158,8 +158,8 @@ fn pull(
 ) -> Result<CopiedHistory, NotCopied> {
     let screen = Arc::new(Screen::new(false));
     let far = far_end(flags, from, vec![OFFER.into()]);
-    let (from, back, ssh) = far.start_stream(&screen).map_err(NotCopied::Way)?;
-    let mut source = StreamedHistory::new(from, back);
+    let StartedStream { pipes, ssh } = far.start_stream(&screen).map_err(NotCopied::Way)?;
+    let mut source = StreamedHistory::new(pipes.from, pipes.to);
     let done = into(to, &mut source, selection, flags.wait_lock, &Monitor::default());
     let told = source.finish(&done);
     ssh.end();
@@ -178,11 +178,11 @@ fn push(
     let screen = Arc::new(Screen::new(false));
     offering(from, |history| {
         let far = far_end(flags, to, take_args(selection, flags.wait_lock));
-        let (from, back, ssh) = match far.start_stream(&screen) {
+        let StartedStream { pipes, ssh } = match far.start_stream(&screen) {
             Ok(started) => started,
             Err(error) => return Ok(Err(NotCopied::Way(error))),
         };
-        let served = serve_history(history, from, back);
+        let served = serve_history(history, pipes.from, pipes.to);
         ssh.end();
         Ok(match served? {
             FarCopy::Done(done) => Ok(done),

@@ -17,19 +17,19 @@ use super::{flags::CreateFlags, json, print, say, say_json, user, wait_for_volum
 /// Takes a snapshot, and prints its id.
 pub(super) fn run(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
     let CreateFlags { volume, tags, note, pin, exclude, engine } = flags.clone();
-    let how = (engine, &exclude[..]);
     let labels =
         Labels { tags: tags.into_iter().collect(), note, user: user(), pinned: pin, ..Labels::default() };
     labels.check()?;
     let place = TreeLocation::from(&volume.dir);
-    if let Some(FirstCopy { bytes, free }) = first_copy(&place, how)? {
+    if let Some(FirstCopy { bytes, free }) = first_copy(&place, engine, &exclude)? {
         let (dir, bytes, free) = (volume.dir.display(), human_bytes(bytes), human_bytes(free));
         print::complain(&format!(
             "note: {dir} cannot clone files, so its first snapshot copies {bytes}, and {free} are free\n"
         ));
     }
     let failures = Failures::default();
-    let snapshot = waiting(volume.wait_lock, || create_snapshot(&place, labels.clone(), how, &failures))?;
+    let create = || create_snapshot(&place, labels.clone(), engine, &exclude, &failures);
+    let snapshot = waiting(volume.wait_lock, create)?;
     if volume.json {
         say_json(&json::SnapshotJson::from(&snapshot));
     } else {

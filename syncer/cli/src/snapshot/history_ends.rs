@@ -44,6 +44,6 @@ pub(crate) fn into(
     waiting(wait, || {
         let destination = lock_or_make_volume(&TreeLocation::from(dir))?;
         let mut writer = Writer::open(destination.state(), destination.root(), dir, monitor)?;
-        copy_selected(&mut writer, source, (&offer, &chosen, are_named), &user(), monitor)
+        copy_selected(&mut writer, source, &offer, &chosen, are_named, &user(), monitor)
     })
 }

@@ -23,8 +23,7 @@ pub(super) fn status(flags: &StatusFlags) -> Result<ExitCode, SnapshotError> {
     let snapshot = select_snapshot(&opened.roots, &flags.id)?;
     let root = Root::enter(&TreeLocation::from(&*flags.volume.dir))?;
     let (failures, mut all) = (Failures::default(), Vec::new());
-    let of = (&opened.store, snapshot);
-    live_status(of, &root, flags.checksum, &failures, &mut |change, path, kind| {
+    live_status(&opened.store, snapshot, &root, flags.checksum, &failures, &mut |change, path, kind| {
         if flags.volume.json {
             all.push(DifferenceJson { change: change_name(change), path: path.to_string(), kind });
         } else {

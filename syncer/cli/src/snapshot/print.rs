@@ -23,13 +23,19 @@ use syncer::{
 };
 use trend::human::{bytes, count, counted, printable};
 
+/// A snapshot, and why it is kept.
+pub(super) struct Listed<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) verdict: Option<&'a Verdict>,
+}
+
 /// Formats a table with a line for each snapshot and the reasons to keep it, below a line of headings.
-pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {
+pub(super) fn list(snapshots: &[Listed<'_>]) -> String {
     if snapshots.is_empty() {
         return "no snapshots\n".into();
     }
     let widest = |of: &dyn Fn(&Snapshot) -> String| {
-        snapshots.iter().map(|(snapshot, _)| of(snapshot).chars().count()).max().unwrap_or(0)
+        snapshots.iter().map(|it| of(it.snapshot).chars().count()).max().unwrap_or(0)
     };
     let job_of = |snapshot: &Snapshot| printable(&snapshot.job).into_owned();
     // A volume that no job writes to needs no column for jobs.
@@ -48,7 +54,7 @@ pub(super) fn list(snapshots: &[(&Snapshot, Option<&Verdict>)]) -> String {
         "TAGS",
         "KEPT BY"
     );
-    for (snapshot, verdict) in snapshots {
+    for Listed { snapshot, verdict } in snapshots {
         let _ = writeln!(
             text,
             "{}  {:20}  {:>10}  {:>10}  {:>10}  {:6}  {}{:width$}  {}",

@@ -10,7 +10,7 @@ use syncer::internals::{
         BasisManifest, Message, Update,
         compress::COMPRESSED,
         data::{Block, END, EndFrame, PACK, PackBuilder, Whole},
-        patch::{BlockHeader, ChunksBuilder, Patch, Segment},
+        patch::{BlockHeader, ChunkPart, ChunksBuilder, Copied, Patch, Segment},
     },
 };
 
@@ -84,14 +84,14 @@ fn parts_that_do_not_fit_their_file_end_the_run() {
     let first = |content: u8| block(0, 2 * BLOCK_LEN, 0, &[content; MIN_BLOCK_BYTES]);
     let of_other_length = block(0, BLOCK_LEN + 5, BLOCK_LEN, b"hello");
     let kept = Patch { place: place(2 * BLOCK_LEN), segments: vec![Segment::Kept(BLOCK_LEN)] }.encode();
-    let chunk = || chunks(2 * BLOCK_LEN, (0, CHUNK_LEN));
-    let short = chunks(2 * BLOCK_LEN, (0, CHUNK_LEN - 1));
+    let chunk = || chunks(2 * BLOCK_LEN, 0, CHUNK_LEN);
+    let short = chunks(2 * BLOCK_LEN, 0, CHUNK_LEN - 1);
     let other_way = "in another way than it was begun";
     assert_data_refused(vec![
         after_large("two lengths", [first(1), of_other_length].concat(), "two lengths"),
         after_large("a block that comes twice", [first(1), first(2)].concat(), "came more than once"),
         after_large("bytes kept of no file", kept, "kept of a file that there is not"),
-        after_large("chunks of no file", chunks(3 * BLOCK_LEN, (0, CHUNK_LEN)), other_way),
+        after_large("chunks of no file", chunks(3 * BLOCK_LEN, 0, CHUNK_LEN), other_way),
         after_update("chunks that come twice", [chunk(), chunk()].concat(), "came more than once"),
         after_update("chunks that are shorter than it cuts", short, "a chunk is too short"),
         after_update("a block of a file that comes in chunks", first(1), other_way),
@@ -127,9 +127,9 @@ pub(crate) fn place(file_len: u64) -> BlockHeader {
 const CHUNK_LEN: u32 = ChunkSizes::for_len(0).min();
 
 /// Makes the chunks of a file: one chunk, copied from the basis.
-pub(crate) fn chunks(file_len: u64, copied: (u64, u32)) -> Vec<u8> {
+pub(crate) fn chunks(file_len: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut chunks = ChunksBuilder::default();
-    chunks.push(Some(copied), b"");
+    chunks.push(ChunkPart { copied: Some(Copied { offset, len }), literal: b"" });
     chunks.finish(&place(file_len))
 }
 
@@ -174,7 +174,7 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
     let blocks = block(0, 200_000, 0, &[1; 200_000]);
     let end_of = |len, hash: [u8; 32]| end(len, TransferHash(hash));
     let early_end = end(200_000, TransferHash::of(&[2; 200_000]));
-    let beyond = [chunks(100, (1 << 40, 100)), end_of(100, [3; 32])].concat();
+    let beyond = [chunks(100, 1 << 40, 100), end_of(100, [3; 32])].concat();
     let longest = 1 << 61;
     let hole = Patch { place: place(longest), segments: vec![Segment::Hole(longest)] }.encode();
     assert_file_fails(vec![
@@ -193,7 +193,8 @@ fn three_chunks() -> Vec<u8> {
     let len = u64::from(CHUNK_LEN);
     let parts = [0, 2 * len, len].map(|offset| {
         let mut chunks = ChunksBuilder::default();
-        chunks.push(Some((offset, CHUNK_LEN)), b"");
+        let copied = Some(Copied { offset, len: CHUNK_LEN });
+        chunks.push(ChunkPart { copied, literal: b"" });
         chunks.finish(&BlockHeader { offset, ..place(3 * len) })
     });
     [parts.concat(), end(3 * len, TransferHash([3; 32]))].concat()

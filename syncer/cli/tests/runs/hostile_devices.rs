@@ -89,7 +89,7 @@ fn what_is_beyond_a_device_is_neither_written_nor_made_room_for() {
         ("a part that was not asked for", || block(1, LEN, 0, &SAME), "that was not asked for"),
         ("a block twice", || [block(0, LEN, 0, &SAME), block(0, LEN, 0, &SAME)].concat(), "more than once"),
         ("a small file", || pack(0, &[9; 100]), "in another way"),
-        ("chunks", || chunks(LEN, (0, 100)), "in another way"),
+        ("chunks", || chunks(LEN, 0, 100), "in another way"),
     ];
     for (what, frames, words) in attacks {
         let (ended, pair) = against_sink(false, |peer| {

@@ -46,7 +46,7 @@ fn assert_own(ended: &Ended, pair: &Pair, (flags, stay): (&[&str], &[&str])) {
 
 /// Serves one peer that reads with a run that deletes all that it can.
 fn serve_hostile(source: &Path, service: &mut Service) {
-    let (visit, _) = service.next(&Monitor::default()).unwrap();
+    let visit = service.next(&Monitor::default()).unwrap().visit;
     let params = RunParams {
         delete: true,
         adopt: true,
@@ -55,7 +55,7 @@ fn serve_hostile(source: &Path, service: &mut Service) {
         ..RunParams::default()
     };
     let monitor = Arc::new(Monitor::default());
-    visit.send(source.into(), (&params, Duration::from_secs(60)), &monitor);
+    visit.send(source.into(), &params, Duration::from_secs(60), &monitor);
 }
 
 /// Runs `volferry sync` from a service that asks for another run.

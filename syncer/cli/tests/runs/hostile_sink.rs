@@ -64,7 +64,7 @@ pub(crate) fn granules(len: u64) -> BasisManifest {
 }
 
 pub(crate) fn chunks(content: &[u8]) -> BasisManifest {
-    BasisManifest::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)).0)
+    BasisManifest::Chunks(list(content, ChunkSizes::for_len(content.len() as u64)))
 }
 
 /// Makes the granules of one block, the `nth` of a file of three MiB.

@@ -26,7 +26,7 @@ impl Policy {
     /// doubt.
     pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
-        let Time { seconds, nanos } = sink.meta.mtime.unmarked().0;
+        let Time { seconds, nanos } = sink.meta.mtime.unmarked();
         let newest = Time { seconds: seconds.max(!seconds), nanos };
         self.update && are_files && newest > self.kept_times.kept(source.meta.mtime)
     }

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn listed(bytes: &[u8]) -> ChunkList {
-        list(bytes, ChunkSizes::FINE).0
+        list(bytes, ChunkSizes::FINE)
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_chunk_takes_at_most_24_bytes_of_memory() {
-        let list = list(&noise(5, 4 << 20), ChunkSizes::FINE).0;
+        let list = list(&noise(5, 4 << 20), ChunkSizes::FINE);
         let basis = Basis::new(&list).unwrap();
         let bytes = 8 * basis.names.len() + 4 * basis.lens.len() + 4 * basis.slots.len();
         assert!(bytes <= 24 * list.chunks().len(), "{bytes} bytes for {} chunks", list.chunks().len());

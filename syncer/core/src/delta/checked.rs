@@ -23,28 +23,38 @@ pub struct BlockCheck {
     pub value: [u8; 32],
 }
 
-/// Blocks that a sink has of one version of a file, each checked when it arrived.
+/// A block that was checked when it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckedBlock {
+    /// Its offset in the file.
+    pub offset: u64,
+    /// Its chaining value in the file's BLAKE3 tree.
+    pub value: [u8; 32],
+}
+
+/// Blocks that a sink has of one version of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedBlocks {
     version: FileVersion,
-    values: Vec<(u64, [u8; 32])>,
+    blocks: Vec<CheckedBlock>,
 }
 
 impl CheckedBlocks {
-    /// Takes blocks by their offsets in a file of `file_len` bytes, with their values. `None` if they are not blocks of
-    /// it, not within `range`, or not ascending.
+    /// Takes blocks of a file of `file_len` bytes. `None` if they are not blocks of it, not within `range`, or not
+    /// ascending.
     #[must_use]
     pub fn new(
         version: FileVersion,
         file_len: u64,
         range: Range<u64>,
-        values: Vec<(u64, [u8; 32])>,
+        blocks: Vec<CheckedBlock>,
     ) -> Option<Self> {
         let block = block_bytes(file_len) as u64;
         let is_block =
             |at: u64| at.is_multiple_of(block) && (range.start..range.end.min(file_len)).contains(&at);
-        let fits = file_len >= MIN_CHECKED_BYTES && values.iter().all(|(at, _)| is_block(*at));
-        (fits && values.is_sorted_by(|(one, _), (next, _)| one < next)).then_some(Self { version, values })
+        let fits = file_len >= MIN_CHECKED_BYTES && blocks.iter().all(|block| is_block(block.offset));
+        let are_ascending = || blocks.is_sorted_by(|one, next| one.offset < next.offset);
+        (fits && are_ascending()).then_some(Self { version, blocks })
     }
 
     /// Returns the version that the blocks belong to.
@@ -55,15 +65,15 @@ impl CheckedBlocks {
 
     /// Returns the blocks, ascending by offset.
     #[must_use]
-    pub fn values(&self) -> &[(u64, [u8; 32])] {
-        &self.values
+    pub fn blocks(&self) -> &[CheckedBlock] {
+        &self.blocks
     }
 
     /// Returns the check of the block at `offset`, if it is one of these.
     #[must_use]
     pub fn check(&self, offset: u64) -> Option<BlockCheck> {
-        let nth = self.values.binary_search_by_key(&offset, |(at, _)| *at).ok()?;
-        Some(BlockCheck { version: self.version, value: self.values[nth].1 })
+        let nth = self.blocks.binary_search_by_key(&offset, |block| block.offset).ok()?;
+        Some(BlockCheck { version: self.version, value: self.blocks[nth].value })
     }
 }
 
@@ -75,8 +85,8 @@ mod tests {
     fn only_blocks_of_a_very_large_file_in_their_order_are_taken() {
         let (len, block) = (MIN_CHECKED_BYTES + 5, block_bytes(MIN_CHECKED_BYTES + 5) as u64);
         let of = |len: u64, offsets: &[u64]| {
-            let values = offsets.iter().map(|at| (*at, [7; 32])).collect();
-            CheckedBlocks::new(FileVersion([1; 16]), len, block..len, values)
+            let blocks = offsets.iter().map(|at| CheckedBlock { offset: *at, value: [7; 32] }).collect();
+            CheckedBlocks::new(FileVersion([1; 16]), len, block..len, blocks)
         };
         let blocks = of(len, &[block, 3 * block, len - 5]).unwrap();
         assert_eq!(blocks.check(3 * block).map(|check| check.value), Some([7; 32]));

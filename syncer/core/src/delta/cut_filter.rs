@@ -80,38 +80,40 @@ enum Scan {
 fn steps<S: Simd>(simd: S, bytes: &[u8], from: usize, accept: &mut impl FnMut(usize) -> bool) -> Scan {
     let mut at = from;
     loop {
-        let (step, hits) = next_hits(simd, bytes, at);
-        let Some(hits) = hits else { return Scan::Rest(step) };
-        if let Some(found) = hits.map(|lane| step + lane).find(|&at| accept(at)) {
+        let mut hits = match next_hits(simd, bytes, at) {
+            Ok(hits) => hits,
+            Err(rest) => return Scan::Rest(rest),
+        };
+        at = hits.step + STEP;
+        if let Some(found) = hits.find(|&at| accept(at)) {
             return Scan::Found(found);
         }
-        at = step + STEP;
     }
 }
 
-/// Finds the first step from `at` on in which a position passes, or the first position after the last whole step.
+/// Finds the first step from `at` on in which a position passes; `Err` is the first position after the last whole step.
 ///
 /// The loop calls nothing, because a call would move all its values from registers to memory and back at each step.
 #[inline(always)]
-fn next_hits<S: Simd>(simd: S, bytes: &[u8], mut at: usize) -> (usize, Option<Hits>) {
+fn next_hits<S: Simd>(simd: S, bytes: &[u8], mut at: usize) -> Result<Hits, usize> {
     if !has_step(bytes, at) {
-        return (at, None);
+        return Err(at);
     }
     let below = i16x32::splat(simd, BELOW);
     let mut oldest = groups(simd, bytes, at - WINDOW);
     let mut older = groups(simd, bytes, at - WINDOW + STEP);
     while has_step(bytes, at) {
         let newest = groups(simd, bytes, at - WINDOW + 2 * STEP);
-        let even = newest.0 + (older.0 + oldest.0 * WEIGHTS[2]) * WEIGHTS[3];
-        let odd = newest.1 + (older.1 + oldest.1 * WEIGHTS[2]) * WEIGHTS[3];
+        let even = newest.even + (older.even + oldest.even * WEIGHTS[2]) * WEIGHTS[3];
+        let odd = newest.odd + (older.odd + oldest.odd * WEIGHTS[2]) * WEIGHTS[3];
         if even.min(odd).simd_lt(below).any_true() {
-            let hits = Hits { even: even.simd_lt(below).to_bitmask(), odd: odd.simd_lt(below).to_bitmask() };
-            return (at, Some(hits));
+            let (even, odd) = (even.simd_lt(below).to_bitmask(), odd.simd_lt(below).to_bitmask());
+            return Ok(Hits { step: at, even, odd });
         }
         (oldest, older) = (older, newest);
         at += STEP;
     }
-    (at, None)
+    Err(at)
 }
 
 /// Reads words as little-endian, as vectors do on little-endian machines only.
@@ -120,11 +122,17 @@ fn has_step(bytes: &[u8], at: usize) -> bool {
     cfg!(target_endian = "little") && at + STEP <= bytes.len() + 1
 }
 
-/// Loads the groups that start at the 32 even, and at the 32 odd offsets from `start`.
+/// The groups that start at the 32 even, and at the 32 odd offsets of a step.
+struct Groups<S: Simd> {
+    even: i16x32<S>,
+    odd: i16x32<S>,
+}
+
+/// Loads the groups of the step at `start`.
 #[inline(always)]
-fn groups<S: Simd>(simd: S, bytes: &[u8], start: usize) -> (i16x32<S>, i16x32<S>) {
+fn groups<S: Simd>(simd: S, bytes: &[u8], start: usize) -> Groups<S> {
     let bytes = &bytes[start..start + SPAN];
-    (group(simd, &bytes[..SPAN - 1]), group(simd, &bytes[1..]))
+    Groups { even: group(simd, &bytes[..SPAN - 1]), odd: group(simd, &bytes[1..]) }
 }
 
 #[inline(always)]
@@ -140,8 +148,10 @@ fn words<S: Simd>(simd: S, bytes: &[u8]) -> i16x32<S> {
     u8x64::from_slice(simd, bytes).bitcast()
 }
 
-/// Yields the offsets of a step's positions that passed, in ascending order.
+/// Yields the positions of a step that passed, in ascending order.
 struct Hits {
+    /// The first position of the step.
+    step: usize,
     even: u64,
     odd: u64,
 }
@@ -156,7 +166,7 @@ impl Iterator for Hits {
         let (even, odd) = (2 * self.even.trailing_zeros(), 2 * self.odd.trailing_zeros() + 1);
         let lane = if even < odd { &mut self.even } else { &mut self.odd };
         *lane &= *lane - 1;
-        Some(even.min(odd) as usize)
+        Some(self.step + even.min(odd) as usize)
     }
 }
 

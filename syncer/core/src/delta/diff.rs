@@ -82,7 +82,8 @@ impl<'b> Differ<'b> {
             }
         }
         let cut = self.chunker.next_cut(bytes, last)?;
-        let (hash, grown) = self.hash(&bytes[..cut]);
+        let grown = self.begun.as_ref().filter(|begun| begun.len <= cut).and_then(|begun| begun.grown);
+        let hash = self.hash(&bytes[..cut]);
         let known = self.basis.find(&hash, cut as u32).map(ChunkOrigin::Known);
         Some(self.found(
             cut as u32,
@@ -107,13 +108,12 @@ impl<'b> Differ<'b> {
         Tried::Refuted
     }
 
-    /// Hashes a chunk, and returns the ordinal that its first bytes turned out to be.
-    fn hash(&mut self, chunk: &[u8]) -> (blake3::Hash, Option<Ordinal>) {
+    fn hash(&mut self, chunk: &[u8]) -> blake3::Hash {
         match self.begun.take() {
             Some(mut begun) if begun.len <= chunk.len() => {
-                (begun.hasher.update(&chunk[begun.len..]).finalize(), begun.grown)
+                begun.hasher.update(&chunk[begun.len..]).finalize()
             }
-            _ => (blake3::hash(chunk), None),
+            _ => blake3::hash(chunk),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
     const FINE: ChunkSizes = ChunkSizes::FINE;
 
     fn basis(bytes: &[u8]) -> Basis {
-        Basis::new(&list(bytes, FINE).0).unwrap()
+        Basis::new(&list(bytes, FINE)).unwrap()
     }
 
     /// Returns all chunks of `bytes`, which arrive `step` bytes at a time.

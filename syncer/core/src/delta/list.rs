@@ -175,11 +175,16 @@ impl ListBuilder {
         self.list.push(Chunk { name: ShortName::of(hash), len });
     }
 
-    /// Returns the list, and the root of the file.
+    /// Returns the root of the file.
     #[must_use]
-    pub fn finish(self) -> (ChunkList, ChunkRoot) {
-        let root = if self.list.chunks.len() > 1 { self.root.finalize() } else { self.latest };
-        (self.list, ChunkRoot(root))
+    pub fn root(&self) -> ChunkRoot {
+        ChunkRoot(if self.list.chunks.len() > 1 { self.root.finalize() } else { self.latest })
+    }
+
+    /// Returns the list.
+    #[must_use]
+    pub fn finish(self) -> ChunkList {
+        self.list
     }
 }
 
@@ -205,21 +210,25 @@ impl Lister {
         Some(cut)
     }
 
-    /// Returns the list, and the root of the file.
+    /// Returns the list.
     #[must_use]
-    pub fn finish(self) -> (ChunkList, ChunkRoot) {
+    pub fn finish(self) -> ChunkList {
         self.builder.finish()
     }
 }
 
-/// Lists a file that is in memory as a whole, and returns its root.
+/// Lists a file that is in memory as a whole.
 #[must_use]
-pub fn list(mut bytes: &[u8], sizes: ChunkSizes) -> (ChunkList, ChunkRoot) {
+pub fn list(bytes: &[u8], sizes: ChunkSizes) -> ChunkList {
+    listed(bytes, sizes).finish()
+}
+
+fn listed(mut bytes: &[u8], sizes: ChunkSizes) -> Lister {
     let mut lister = Lister::new(sizes);
     while let Some(len) = lister.next(bytes, true) {
         bytes = &bytes[len..];
     }
-    lister.finish()
+    lister
 }
 
 #[cfg(test)]
@@ -240,7 +249,7 @@ mod tests {
     #[test]
     fn a_list_names_the_bytes_between_the_cuts() {
         let bytes = text(1, 300_000);
-        let (list, _) = list(&bytes, SIZES);
+        let list = list(&bytes, SIZES);
         let mut rest = &bytes[..];
         for chunk in list.chunks() {
             let (bytes, behind) = rest.split_at(chunk.len as usize);
@@ -254,26 +263,26 @@ mod tests {
     fn a_single_chunk_is_its_own_root() {
         for len in [0, 1, 500] {
             let bytes = noise(2, len);
-            assert_eq!(list(&bytes, SIZES).1, ChunkRoot(blake3::hash(&bytes)));
+            assert_eq!(listed(&bytes, SIZES).builder.root(), ChunkRoot(blake3::hash(&bytes)));
         }
     }
 
     #[test]
     fn the_root_changes_with_every_byte_with_the_cuts_and_with_the_sizes() {
         let bytes = noise(3, 50_000);
-        let (_, root) = list(&bytes, SIZES);
+        let root = listed(&bytes, SIZES).builder.root();
         for at in (0..bytes.len()).step_by(97) {
             let mut other = bytes.clone();
             other[at] ^= 1;
-            assert_ne!(list(&other, SIZES).1, root, "byte {at}");
+            assert_ne!(listed(&other, SIZES).builder.root(), root, "byte {at}");
         }
-        assert_ne!(list(&bytes[..49_999], SIZES).1, root);
-        assert_ne!(list(&bytes, ChunkSizes::for_len(1 << 30)).1, root);
+        assert_ne!(listed(&bytes[..49_999], SIZES).builder.root(), root);
+        assert_ne!(listed(&bytes, ChunkSizes::for_len(1 << 30)).builder.root(), root);
         let (mut one, mut two) = (ListBuilder::new(SIZES), ListBuilder::new(SIZES));
         let hash = blake3::hash(b"chunk");
         [3, 4].into_iter().for_each(|len| one.push(&hash, len));
         [4, 3].into_iter().for_each(|len| two.push(&hash, len));
-        assert_ne!(one.finish().1, two.finish().1);
+        assert_ne!(one.root(), two.root());
     }
 
     /// Frozen: header, two records, and the root of the list.
@@ -282,7 +291,8 @@ mod tests {
         let mut builder = ListBuilder::new(SIZES);
         builder.push(&blake3::hash(b"abc"), 0x1234);
         builder.push(&blake3::hash(b""), 3);
-        let (list, root) = builder.finish();
+        let root = builder.root();
+        let list = builder.finish();
         let records = [
             "00060000",
             "000c0000",
@@ -305,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_not_well_formed_is_refused_by_its_first_fault() {
-        let (list, _) = list(&noise(4, 20_000), SIZES);
+        let list = list(&noise(4, 20_000), SIZES);
         let good = encoded(&list);
         let decode = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = good.clone();
@@ -325,7 +335,7 @@ mod tests {
 
     #[test]
     fn only_the_last_chunk_may_be_short() {
-        let (list, _) = list(&noise(5, 20_000), SIZES);
+        let list = list(&noise(5, 20_000), SIZES);
         let mut bytes = encoded(&list);
         let last = bytes.len() - 2;
         bytes[last..].copy_from_slice(&1_u16.to_le_bytes());
@@ -337,7 +347,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(len in 0_usize..200_000, seed in 0_u64..50) {
-            let (list, _) = list(&noise(seed, len), SIZES);
+            let list = list(&noise(seed, len), SIZES);
             prop_assert_eq!(&ChunkList::decode(&encoded(&list)).unwrap(), &list);
         }
 
@@ -346,7 +356,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             lens in prop::collection::vec(0_u16..13_000, 0..20),
         ) {
-            let mut forged = encoded(&ListBuilder::new(SIZES).finish().0);
+            let mut forged = encoded(&ListBuilder::new(SIZES).finish());
             for len in lens {
                 forged.extend_from_slice(&[7; 8]);
                 forged.extend_from_slice(&len.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use crate::{
     codec::{DecodeError, Reader, put_signed, put_varint},
-    tree::attrs::Attrs,
+    tree::attrs::{Attrs, AttrsBuf},
 };
 
 /// The longest target of a symbolic link, in bytes.
@@ -24,10 +24,14 @@ impl Time {
         Self { seconds: !self.seconds ^ TO_COMPARE, ..self }
     }
 
-    /// Returns the time without that mark, and whether it had it.
-    pub fn unmarked(self) -> (Self, bool) {
-        let is_marked = (self.seconds ^ self.seconds << 1) & i64::MIN != 0;
-        (if is_marked { self.to_compare() } else { self }, is_marked)
+    /// Returns whether it has that mark.
+    pub fn is_marked(self) -> bool {
+        (self.seconds ^ self.seconds << 1) & i64::MIN != 0
+    }
+
+    /// Returns the time without that mark.
+    pub fn unmarked(self) -> Self {
+        if self.is_marked() { self.to_compare() } else { self }
     }
 }
 
@@ -52,6 +56,15 @@ pub struct Meta {
     pub mtime: Time,
     /// User and group.
     pub owner: Owner,
+}
+
+/// The metadata of an entry, with its extended attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FullMeta {
+    /// Mode, time and owner.
+    pub meta: Meta,
+    /// Extended attributes.
+    pub attrs: AttrsBuf,
 }
 
 /// The kind of an entry, with the data that only that kind has.
@@ -171,8 +184,9 @@ mod tests {
         for seconds in [0, 1, -1, 1_700_000_000, -2_000_000_000, i64::from(u32::MAX) << 8] {
             for seconds in [seconds, !seconds] {
                 let time = Time { seconds, nanos: 7 };
-                assert_eq!(time.unmarked(), (time, false));
-                assert_eq!(time.to_compare().unmarked(), (time, true), "{seconds}");
+                assert_eq!((time.unmarked(), time.is_marked()), (time, false));
+                let marked = time.to_compare();
+                assert_eq!((marked.unmarked(), marked.is_marked()), (time, true), "{seconds}");
             }
         }
     }

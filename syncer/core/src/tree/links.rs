@@ -49,21 +49,38 @@ impl Group {
     }
 }
 
-/// Finds the groups among `shared`, and turns all but their leaders into [`Kind::HardLink`]s. Also returns the bytes of
-/// the files that are no longer listed as such. It takes about 200 bytes of memory for each name in a group.
+/// The hard links of a tree.
+#[derive(Debug, Default)]
+pub struct Grouped {
+    /// The names of each file that has several.
+    pub groups: Vec<Group>,
+    /// The bytes of the entries that are no longer listed as files.
+    pub bytes: u64,
+}
+
+/// A name of a group other than its leader's.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Follower {
+    /// The index in its directory's listing.
+    index: u32,
+    leader: RelPath,
+}
+
+/// Finds the groups among `shared`, and turns all but their leaders into [`Kind::HardLink`]s. It takes about 200 bytes
+/// of memory for each name in a group.
 ///
 /// # Errors
 /// If there is no room for the listing of a large directory.
-pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<Group>, u64), R::Error> {
+pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<Grouped, R::Error> {
     shared.sort_unstable();
     let same = |a: &Shared, b: &Shared| (a.device, a.inode) == (b.device, b.inode);
     shared = shared.chunk_by(same).filter(|names| names.len() > 1).flatten().copied().collect();
     if shared.is_empty() {
-        return Ok((Vec::new(), 0));
+        return Ok(Grouped::default());
     }
     let mut paths = paths(dirs, shared.iter().map(|shared| shared.place));
     let mut groups = Vec::new();
-    let mut followers: HashMap<DirId, Vec<(u32, RelPath)>> = HashMap::new();
+    let mut followers: HashMap<DirId, Vec<Follower>> = HashMap::new();
     for names in shared.chunk_by(same) {
         let named = |shared: &Shared| Some((paths.remove(&shared.place)?, shared.place));
         let mut members: Vec<(RelPath, EntryPlace)> = names.iter().filter_map(named).collect();
@@ -72,7 +89,8 @@ pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<G
             continue;
         };
         for (_, place) in rest {
-            followers.entry(place.dir).or_default().push((place.index, leader.clone()));
+            let follower = Follower { index: place.index, leader: leader.clone() };
+            followers.entry(place.dir).or_default().push(follower);
         }
         let entry = only(&dirs[place.dir as usize].listing, place.index);
         let members = members.iter().map(|(_, place)| *place).collect();
@@ -83,7 +101,7 @@ pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<(Vec<G
         followers.sort_unstable();
         bytes += relist::<R>(&mut dirs[dir as usize], &followers)?;
     }
-    Ok((groups, bytes))
+    Ok(Grouped { groups, bytes })
 }
 
 /// Returns the paths of these entries, without those that are longer than a path may be.
@@ -151,14 +169,14 @@ fn only(listing: &Listing, index: u32) -> Listing {
 }
 
 /// Lists these entries as links. Returns the bytes of those that were listed as files.
-fn relist<R: Row>(dir: &mut Dir, followers: &[(u32, RelPath)]) -> Result<u64, R::Error> {
+fn relist<R: Row>(dir: &mut Dir, followers: &[Follower]) -> Result<u64, R::Error> {
     let mut builder = SpillingBuilder::<R>::default();
     let mut followers = followers.iter().peekable();
     let mut bytes = 0;
     for (index, entry) in (0..).zip(&dir.listing) {
-        match followers.next_if(|(at, _)| *at == index) {
+        match followers.next_if(|follower| follower.index == index) {
             None => builder.push(&entry)?,
-            Some((_, leader)) => {
+            Some(Follower { leader, .. }) => {
                 if let Kind::File { size } = entry.kind {
                     bytes += size;
                 }
@@ -202,7 +220,7 @@ mod tests {
         ];
         // By bytes, "b-" is before "b/f".
         let found = vec![shared(7, 2, 0), shared(7, 1, 1), shared(7, 0, 1), shared(8, 1, 0), shared(9, 0, 3)];
-        let (groups, bytes) = group::<Vec<u8>>(&mut dirs, found).unwrap();
+        let Grouped { groups, bytes } = group::<Vec<u8>>(&mut dirs, found).unwrap();
         let [found] = groups.as_slice() else { panic!("{groups:?}") };
         assert_eq!((found.leader.as_bytes(), bytes), (&b"b-"[..], 20));
         let places: Vec<_> = found.members.iter().map(|place| (place.dir, place.index)).collect();

@@ -50,9 +50,14 @@ impl Owners {
         Self::new(counts, sum(others.into_iter().map(|(_, count)| count)).saturating_add(self.rest))
     }
 
-    /// Returns the owners with their counts, in order, and the entries of others.
-    pub fn parts(&self) -> (Vec<(Owner, u64)>, u64) {
-        (self.settled().counts.into_iter().collect(), self.rest)
+    /// Returns the owners with their counts.
+    pub fn counts(&self) -> BTreeMap<Owner, u64> {
+        self.settled().counts
+    }
+
+    /// Returns the number of entries of others.
+    pub fn rest(&self) -> u64 {
+        self.rest
     }
 
     /// Returns a lower bound of the entries that have another owner in a copy with the owners `there`, if entries of
@@ -111,17 +116,18 @@ mod tests {
         let mut owners = Owners::default();
         [0, 1, 1, 0].into_iter().for_each(|uid| owners.add(owner(uid), 1));
         owners.merge(Owners::new([(owner(1), 3), (owner(2), 1)], 0));
-        assert_eq!(owners.parts(), (vec![(owner(0), 2), (owner(1), 5), (owner(2), 1)], 0));
+        assert_eq!(owners.counts(), [(owner(0), 2), (owner(1), 5), (owner(2), 1)].into());
+        assert_eq!(owners.rest(), 0);
     }
 
     #[test]
     fn the_most_frequent_owners_are_told_and_the_others_as_a_sum() {
         let all = Owners::new((0..3000).map(|uid| (owner(uid), 1 + u64::from(uid))), 0);
         let told = all.most_frequent();
-        let (counts, rest) = told.parts();
+        let counts = told.counts();
         assert_eq!(counts.len(), MAX_OWNERS);
-        assert_eq!(counts[0], (owner(1976), 1977));
-        assert_eq!(rest, (1..=1976).sum::<u64>());
+        assert_eq!(counts.into_iter().next(), Some((owner(1976), 1977)));
+        assert_eq!(told.rest(), (1..=1976).sum::<u64>());
         assert_eq!(told.not_kept(&all, owner(5000)), 0, "the others are all there, too");
         assert_eq!(told.not_kept(&Owners::default(), owner(5000)), (1..=3000).sum::<u64>());
     }

@@ -33,13 +33,10 @@ impl PathList {
     pub fn names(&self) -> impl Iterator<Item = (&[u8], Option<Self>)> {
         let mut at = self.range.start;
         iter::from_fn(move || {
-            let (name, is_listed) = self.name_at(at)?;
-            let start = at;
+            let (name, start) = (self.name_at(at)?, at);
+            let is_listed = self.paths[start].as_bytes().len() == self.prefix + name.len();
             let rest = start..self.range.end;
-            at += rest
-                .clone()
-                .take_while(|at| self.name_at(*at).is_some_and(|(other, _)| other == name))
-                .count();
+            at += rest.clone().take_while(|at| self.name_at(*at) == Some(name)).count();
             let (range, prefix) = (start..at, self.prefix + name.len() + 1);
             let below = (!is_listed).then(|| Self { paths: Arc::clone(&self.paths), range, prefix });
             Some((name, below))
@@ -51,14 +48,11 @@ impl PathList {
         &self.paths[self.range.clone()]
     }
 
-    /// Returns the name in the directory that leads to the path at this index, and whether it is the path's last.
-    fn name_at(&self, index: usize) -> Option<(&[u8], bool)> {
+    /// Returns the name in the directory that leads to the path at this index.
+    fn name_at(&self, index: usize) -> Option<&[u8]> {
         let path = self.paths.get(index).filter(|_| self.range.contains(&index))?;
         let rest = path.as_bytes().get(self.prefix..)?;
-        match rest.iter().position(|byte| *byte == b'/') {
-            Some(slash) => Some((&rest[..slash], false)),
-            None => Some((rest, true)),
-        }
+        rest.split(|byte| *byte == b'/').next()
     }
 }
 

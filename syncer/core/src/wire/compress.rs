@@ -102,14 +102,14 @@ fn compress(frame: &[u8], level: i32) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the kind and the plain body of a frame that may be compressed.
+/// Returns the plain body of a frame of this kind, which is compressed if the kind has [`COMPRESSED`].
 ///
 /// # Errors
 /// If the body is not zstd of exactly the length that it names, or that exceeds a frame's. Nothing longer is
 /// allocated.
-pub fn open(kind: u8, body: Vec<u8>) -> Result<(u8, Vec<u8>), WireError> {
+pub fn open(kind: u8, body: Vec<u8>) -> Result<Vec<u8>, WireError> {
     if kind & COMPRESSED == 0 {
-        return Ok((kind, body));
+        return Ok(body);
     }
     let malformed = |source| WireError::Malformed { what: "compressed frame", source };
     let mut reader = Reader::new(&body);
@@ -119,7 +119,7 @@ pub fn open(kind: u8, body: Vec<u8>) -> Result<(u8, Vec<u8>), WireError> {
     }
     let packed = reader.take(reader.remaining()).map_err(malformed)?;
     match bulk::decompress(packed, len) {
-        Ok(plain) if plain.len() == len => Ok((kind & !COMPRESSED, plain)),
+        Ok(plain) if plain.len() == len => Ok(plain),
         _ => Err(malformed(DecodeError::Invalid("it is not zstd of the length that it names"))),
     }
 }
@@ -148,7 +148,7 @@ mod tests {
 
     fn opened(sealed: &[u8]) -> (u8, Vec<u8>) {
         let body = sealed[HEADER_BYTES..].to_vec();
-        open(sealed[0], body).unwrap()
+        (sealed[0] & !COMPRESSED, open(sealed[0], body).unwrap())
     }
 
     #[test]

@@ -204,15 +204,17 @@ fn put_failed(out: &mut Vec<u8>, operation: &str, error: &str) {
 #[derive(Debug)]
 pub struct Pack<'a> {
     reader: Reader<'a>,
+    /// Whether the files match the hash that the source sent.
+    pub is_intact: bool,
 }
 
 impl<'a> Pack<'a> {
-    /// Reads a pack's body up to its files. Also returns whether they match the hash that the source sent.
-    pub fn open(body: &'a [u8]) -> Result<(Self, bool), WireError> {
+    /// Reads a pack's body up to its files.
+    pub fn open(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(body);
         let hash = reader.array().map_err(malformed)?;
         let files = reader.clone().take(reader.remaining()).map_err(malformed)?;
-        Ok((Self { reader }, PackHash::of(files) == PackHash(hash)))
+        Ok(Self { reader, is_intact: PackHash::of(files) == PackHash(hash) })
     }
 
     fn read(&mut self) -> Result<Packed<'a>, DecodeError> {

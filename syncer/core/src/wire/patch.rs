@@ -189,11 +189,20 @@ impl<'a> Patch<'a> {
     }
 }
 
+/// A range of the basis that is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied<L = u32> {
+    /// Its offset in the basis.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: L,
+}
+
 /// One chunk of the source's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPart<'a> {
-    /// Offset and length in the basis of its first bytes.
-    pub copied: Option<(u64, u32)>,
+    /// Its first bytes, which are copied.
+    pub copied: Option<Copied>,
     /// Its other bytes, which are literal.
     pub literal: &'a [u8],
 }
@@ -201,7 +210,7 @@ pub struct ChunkPart<'a> {
 impl ChunkPart<'_> {
     /// Returns its length in bytes.
     pub fn len(&self) -> u64 {
-        self.copied.map_or(0, |(_, len)| u64::from(len)) + self.literal.len() as u64
+        self.copied.map_or(0, |copied| u64::from(copied.len)) + self.literal.len() as u64
     }
 
     /// Returns whether it has no bytes. Decoded chunks always have some.
@@ -232,7 +241,7 @@ impl<'a> Chunks<'a> {
 
     /// Returns the number of bytes that are copied from the basis.
     pub fn copied(&self) -> u64 {
-        self.chunks.iter().filter_map(|chunk| chunk.copied).map(|(_, len)| u64::from(len)).sum()
+        self.chunks.iter().filter_map(|chunk| chunk.copied).map(|copied| u64::from(copied.len)).sum()
     }
 
     /// Decodes the body of a frame of chunks.
@@ -248,11 +257,11 @@ impl<'a> Chunks<'a> {
         let place = BlockHeader::read(&mut reader)?;
         let mut last = 0;
         let parts = read_parts(&mut reader, |reader, tag| read_copied(reader, tag, &mut last))?;
-        let chunk = |part: &PatchPart<Option<(u64, Option<u32>)>>| {
+        let chunk = |part: &PatchPart<Option<Copied<Option<u32>>>>| {
             let len =
                 u32::try_from(part.len).ok().filter(|&len| len <= MAX_CHUNK).ok_or(DecodeError::Overflow)?;
-            let copied = part.more.map(|(offset, copied)| (offset, copied.unwrap_or(len)));
-            let literal = len.checked_sub(copied.map_or(0, |(_, len)| len)).ok_or(DecodeError::Overflow)?;
+            let copied = part.more.map(|it| Copied { offset: it.offset, len: it.len.unwrap_or(len) });
+            let literal = len.checked_sub(copied.map_or(0, |it| it.len)).ok_or(DecodeError::Overflow)?;
             Ok(ChunkPart { copied, literal: take(&mut reader, u64::from(literal))? })
         };
         let chunks = parts.iter().map(chunk).collect::<Result<Vec<_>, DecodeError>>()?;
@@ -266,12 +275,13 @@ impl<'a> Chunks<'a> {
     }
 }
 
-/// Reads the range of the basis that a chunk begins with. Offsets are relative to the copy before.
+/// Reads the range of the basis that a chunk begins with; without a length, it is as long as the chunk. Offsets are
+/// relative to the copy before.
 fn read_copied(
     reader: &mut Reader<'_>,
     tag: u64,
     last: &mut u64,
-) -> Result<Option<(u64, Option<u32>)>, DecodeError> {
+) -> Result<Option<Copied<Option<u32>>>, DecodeError> {
     if tag == LITERAL {
         return Ok(None);
     }
@@ -282,7 +292,7 @@ fn read_copied(
         _ => return Err(UNKNOWN_PART),
     };
     *last = offset;
-    Ok(Some((offset, len)))
+    Ok(Some(Copied { offset, len }))
 }
 
 /// Collects chunks for a frame.
@@ -297,16 +307,16 @@ pub struct ChunksBuilder {
 }
 
 impl ChunksBuilder {
-    /// Appends a chunk: its range of the basis, if any, and its literal bytes.
-    pub fn push(&mut self, copied: Option<(u64, u32)>, literal: &[u8]) {
-        let len = copied.map_or(0, |(_, len)| u64::from(len)) + literal.len() as u64;
+    /// Appends a chunk.
+    pub fn push(&mut self, part: ChunkPart<'_>) {
+        let (ChunkPart { copied, literal }, len) = (part, part.len());
         let tag = match copied {
             None => LITERAL,
             Some(_) if literal.is_empty() => COPIED,
             Some(_) => GROWN,
         };
         put_varint(&mut self.parts, len << TAG_BITS | tag);
-        if let Some((offset, copied)) = copied {
+        if let Some(Copied { offset, len: copied }) = copied {
             put_signed(&mut self.parts, offset.wrapping_sub(self.last) as i64);
             if tag == GROWN {
                 put_varint(&mut self.parts, u64::from(copied));
@@ -430,16 +440,20 @@ mod tests {
         }
     }
 
+    fn part(offset: u64, len: u32, literal: &[u8]) -> ChunkPart<'_> {
+        ChunkPart { copied: Some(Copied { offset, len }), literal }
+    }
+
     #[test]
     fn chunks_survive_the_trip() {
         let chunks: [ChunkPart<'_>; 4] = [
-            ChunkPart { copied: Some((500, 100)), literal: b"" },
+            part(500, 100, b""),
             ChunkPart { copied: None, literal: b"new" },
-            ChunkPart { copied: Some((0, 7)), literal: b"grown" },
-            ChunkPart { copied: Some((1 << 40, 1)), literal: b"" },
+            part(0, 7, b"grown"),
+            part(1 << 40, 1, b""),
         ];
         let mut builder = ChunksBuilder::default();
-        chunks.iter().for_each(|chunk| builder.push(chunk.copied, chunk.literal));
+        chunks.iter().for_each(|chunk| builder.push(*chunk));
         assert_eq!(builder.len(), 116);
         let frame = builder.finish(&place(1000, 884));
         let expected = Chunks { place: place(1000, 884), chunks: chunks.to_vec() };
@@ -453,7 +467,7 @@ mod tests {
     fn chunks_beyond_their_file_are_refused() {
         for (file_len, offset) in [(100, 91), (100, 100), (5, 0)] {
             let mut builder = ChunksBuilder::default();
-            builder.push(Some((0, 10)), b"");
+            builder.push(part(0, 10, b""));
             assert!(Chunks::decode(&builder.finish(&place(file_len, offset))[HEADER_BYTES..]).is_err());
         }
         assert!(Chunks::decode(&ChunksBuilder::default().finish(&place(5, 0))[HEADER_BYTES..]).is_err());
@@ -462,7 +476,7 @@ mod tests {
     #[test]
     fn a_chunk_longer_than_any_is_refused() {
         let mut builder = ChunksBuilder::default();
-        builder.push(Some((0, MAX_CHUNK + 1)), b"");
+        builder.push(part(0, MAX_CHUNK + 1, b""));
         assert!(Chunks::decode(&builder.finish(&place(1 << 40, 0))[HEADER_BYTES..]).is_err());
     }
 }

@@ -14,7 +14,7 @@ use contract::{
 use syncer::internals::{
     attrs::Attrs,
     delta::{
-        checked::{BlockCheck, CheckedBlocks, FileVersion},
+        checked::{BlockCheck, CheckedBlock, CheckedBlocks, FileVersion},
         chunk_sizes::ChunkSizes,
         features::Sampling,
         granules::Granules,
@@ -34,7 +34,7 @@ use syncer::internals::{
         check::add_check,
         compress::Compressor,
         data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
-        patch::{BlockHeader, ChunksBuilder, Patch, Segment},
+        patch::{BlockHeader, ChunkPart, ChunksBuilder, Copied, Patch, Segment},
     },
 };
 use syncer::snapshot::{
@@ -62,7 +62,7 @@ fn main() -> io::Result<()> {
     listing().encode(&mut bytes);
     write("listing", "every-kind", &bytes)?;
     for (name, sizes) in [("fine", ChunkSizes::FINE), ("large", ChunkSizes::for_len(1 << 30))] {
-        let (list, _) = list(&noise(60_000), sizes);
+        let list = list(&noise(60_000), sizes);
         let mut bytes = Vec::new();
         list.encode(&mut bytes);
         write("chunks", name, &bytes)?;
@@ -232,10 +232,11 @@ fn messages() -> Vec<Message> {
     let prefix = Prefix { nth: 1, len: 4096, name: name() };
     let granules = Granules::new(100_000, 16 << 10, 0, vec![name(); 7]).expect("as many names as granules");
     let (len, start) = ((64 << 20) + 100_000, 64 << 20);
-    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![(start, [6; 32])]);
+    let block = CheckedBlock { offset: start, value: [6; 32] };
+    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![block]);
     let rest = Granules::new(len, 16 << 10, start, vec![name(); 7]).expect("as many names as granules");
     let rest = rest.with_checked(checked.expect("it is a block of the file"));
-    let chunks = list(&noise(30_000), ChunkSizes::FINE).0;
+    let chunks = list(&noise(30_000), ChunkSizes::FINE);
     let update = |basis| Message::Update(Update { need: 9, dir: 4, index: 300, basis });
     vec![
         Message::Hello(Box::new(Hello {
@@ -312,8 +313,8 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let place = BlockHeader { need: 4, attempt: 0, file_len: 700, offset: 0 };
     let literal = noise(300);
     let mut parts = ChunksBuilder::default();
-    parts.push(Some((50, 400)), b"");
-    parts.push(None, &literal);
+    parts.push(ChunkPart { copied: Some(Copied { offset: 50, len: 400 }), literal: b"" });
+    parts.push(ChunkPart { copied: None, literal: &literal });
     let segments = vec![Segment::Kept(300), Segment::Literal(&literal), Segment::Hole(100)];
     vec![
         ("patch", Patch { place, segments }.encode()),

@@ -48,12 +48,21 @@ pub struct JournalEntry {
     pub owner: Option<Owner>,
     /// Its modification time, where it is set.
     pub mtime: Option<Time>,
-    /// Its extended attributes of these kinds, where they are set.
-    pub attrs: Option<(Classes, AttrsBuf)>,
+    /// Its extended attributes, where they are set.
+    pub attrs: Option<AttrsOf>,
     /// The ranges that change.
     pub(crate) ranges: Ranges,
     /// BLAKE3 of the new bytes, in their order.
     pub content: [u8; 32],
+}
+
+/// All extended attributes of some kinds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttrsOf {
+    /// The kinds.
+    pub classes: Classes,
+    /// The attributes.
+    pub attrs: AttrsBuf,
 }
 
 const HAS_OWNER: u8 = 1;
@@ -84,7 +93,7 @@ impl JournalEntry {
             put_signed(&mut out, mtime.seconds);
             put_varint(&mut out, mtime.nanos.into());
         }
-        if let Some((classes, attrs)) = &self.attrs {
+        if let Some(AttrsOf { classes, attrs }) = &self.attrs {
             out.push(classes.bits());
             put_bytes(&mut out, attrs.as_attrs().bytes());
         }
@@ -144,8 +153,8 @@ impl JournalEntry {
 
     /// Reads an entry of `size` bytes and checks its content against its hash.
     pub(crate) fn read(entry: BorrowedFd<'_>, size: u64) -> Result<Self, JournalError> {
-        let (table, len) = read_table(entry, size)?;
-        let redo = Self::decode(&table, len)?;
+        let trailer = read_trailer(entry, size)?;
+        let redo = Self::decode(&read_table(entry, &trailer)?, trailer.content_len)?;
         if hash_content(entry, &redo.ranges)? == redo.content {
             Ok(redo)
         } else {
@@ -201,12 +210,11 @@ fn read_trailer(entry: BorrowedFd<'_>, size: u64) -> Result<Trailer, JournalErro
     Ok(Trailer { table_len, hash, content_len })
 }
 
-fn read_table(entry: BorrowedFd<'_>, size: u64) -> Result<(Vec<u8>, u64), JournalError> {
-    let trailer = read_trailer(entry, size)?;
+fn read_table(entry: BorrowedFd<'_>, trailer: &Trailer) -> Result<Vec<u8>, JournalError> {
     let mut table = vec![0; trailer.table_len];
     read_exact_at(entry, &mut table, trailer.content_len)?;
     if blake3::hash(&table).as_bytes() == &trailer.hash {
-        Ok((table, trailer.content_len))
+        Ok(table)
     } else {
         Err(JournalError::Damaged("its table is not what was written"))
     }
@@ -224,10 +232,10 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time, JournalError> {
     if time.nanos < 1_000_000_000 { Ok(time) } else { Err(JournalError::Damaged("a time is not valid")) }
 }
 
-fn read_attrs(reader: &mut Reader<'_>) -> Result<(Classes, AttrsBuf), JournalError> {
+fn read_attrs(reader: &mut Reader<'_>) -> Result<AttrsOf, JournalError> {
     let classes = Classes::from_bits(reader.byte()?).ok_or(JournalError::Damaged("a kind is unknown"))?;
     let len = usize::try_from(reader.varint()?).map_err(|_| DecodeError::Overflow)?;
-    Ok((classes, Attrs::decode(reader.take(len)?)?.into()))
+    Ok(AttrsOf { classes, attrs: Attrs::decode(reader.take(len)?)?.into() })
 }
 
 fn read_ranges(reader: &mut Reader<'_>, len: u64) -> Result<Ranges, JournalError> {
@@ -275,7 +283,7 @@ mod tests {
             mode: 0o4711,
             owner: Some(Owner { uid: 1000, gid: u32::MAX }),
             mtime: Some(Time { seconds: -5, nanos: 999_999_999 }),
-            attrs: Some((Classes::ALL, Attrs::decode(&attrs).unwrap().into())),
+            attrs: Some(AttrsOf { classes: Classes::ALL, attrs: Attrs::decode(&attrs).unwrap().into() }),
             ranges,
             content: [7; 32],
         }

@@ -20,16 +20,19 @@ use crate::{
     destination::{
         copy_bytes,
         destination_error::{ApplyError, JournalError},
-        in_place::journal_entry::{JournalEntry, hash_content, path_of_damaged},
+        in_place::journal_entry::{AttrsOf, JournalEntry, hash_content, path_of_damaged},
         metadata::{
-            set_metadata::{self, ids, times},
+            set_metadata::{self, chown, times},
             set_xattrs,
         },
         staging::{byte_ranges::RangeChange, overlay::Overlay, staged_file::Staged},
         state::{staging_names::part_key, state_dir::StateDir},
     },
     path::RelPath,
-    sys::root::{Root, each_name},
+    sys::{
+        file_part::SizedFile,
+        root::{Root, each_name},
+    },
 };
 
 /// The number of bytes written between two checks that the destination is still this run's.
@@ -163,11 +166,10 @@ fn apply(
 /// Sets the metadata of a file that was written in place, including the bits that writing cleared.
 fn set_rewritten(redo: &JournalEntry, file: BorrowedFd<'_>) -> io::Result<()> {
     if let Some(owner) = redo.owner {
-        let (user, group) = ids(owner);
-        rustix::fs::fchown(file, user, group)?;
+        chown(file, owner)?;
     }
-    if let Some((classes, wanted)) = &redo.attrs {
-        set_xattrs::replace(file, wanted.as_attrs(), *classes)?;
+    if let Some(AttrsOf { classes, attrs }) = &redo.attrs {
+        set_xattrs::replace(file, attrs.as_attrs(), *classes)?;
     }
     rustix::fs::fchmod(file, Mode::from_raw_mode(redo.mode.into()))?;
     if let Some(mtime) = redo.mtime {
@@ -181,7 +183,7 @@ fn set_rewritten(redo: &JournalEntry, file: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// [`ApplyError::Journal`] where an entry is damaged, or the file cannot be written.
 pub(crate) fn replay(root: &Root, state: &StateDir) -> Result<Vec<String>, ApplyError> {
-    let (mine, others) =
+    let Keys { mine, removed } =
         keys(state).map_err(|source| ApplyError::Own { path: state.path().into(), source })?;
     for key in mine {
         finish(root, state, &key).map_err(|(file, source)| ApplyError::Journal {
@@ -191,7 +193,7 @@ pub(crate) fn replay(root: &Root, state: &StateDir) -> Result<Vec<String>, Apply
             source,
         })?;
     }
-    Ok((others > 0).then(|| not_believed(others)).into_iter().collect())
+    Ok((removed > 0).then(|| not_believed(removed)).into_iter().collect())
 }
 
 fn not_believed(entries: usize) -> String {
@@ -202,10 +204,17 @@ fn not_believed(entries: usize) -> String {
     )
 }
 
-/// Returns the names of the entries, and the number of entries that were removed because another user could have
-/// written them. Leaves files of other names alone.
-fn keys(state: &StateDir) -> io::Result<(Vec<String>, usize)> {
-    let (mut keys, mut removed) = (Vec::new(), 0);
+/// The names of a journal's entries.
+#[derive(Default)]
+struct Keys {
+    mine: Vec<String>,
+    /// The number of entries that were removed because another user could have written them.
+    removed: usize,
+}
+
+/// Returns the names of the entries. Leaves files of other names alone.
+fn keys(state: &StateDir) -> io::Result<Keys> {
+    let mut keys = Keys::default();
     each_name(state.journal(), |name| {
         let name = name.to_string_lossy().into_owned();
         if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -213,26 +222,26 @@ fn keys(state: &StateDir) -> io::Result<(Vec<String>, usize)> {
         }
         let stat = rustix::fs::statat(state.journal(), &name, AtFlags::SYMLINK_NOFOLLOW)?;
         if state.journal().trusts(&stat) {
-            keys.push(name);
+            keys.mine.push(name);
         } else {
             rustix::fs::unlinkat(state.journal(), &name, AtFlags::empty())?;
-            removed += 1;
+            keys.removed += 1;
         }
         Ok(())
     })?;
-    Ok((keys, removed))
+    Ok(keys)
 }
 
 type UnfinishedRedo = (Option<RelPath>, JournalError);
 
 fn finish(root: &Root, state: &StateDir, key: &str) -> Result<(), UnfinishedRedo> {
-    let (entry, size) = open_entry(state, key).map_err(|error| (None, error))?;
-    let redo = JournalEntry::read(entry.as_fd(), size)
-        .map_err(|error| (path_of_damaged(entry.as_fd(), size, key), error))?;
+    let SizedFile { file, len } = open_entry(state, key).map_err(|error| (None, error))?;
+    let redo = JournalEntry::read(file.as_fd(), len)
+        .map_err(|error| (path_of_damaged(file.as_fd(), len, key), error))?;
     if part_key(&redo.path) != key {
         return Err((Some(redo.path), JournalError::Damaged("it has another entry's name")));
     }
-    write_again(root, state, &redo, &entry, key).map_err(|error| (Some(redo.path), error.into()))
+    write_again(root, state, &redo, &file, key).map_err(|error| (Some(redo.path), error.into()))
 }
 
 fn write_again(
@@ -255,14 +264,13 @@ fn write_again(
     remove(state, key)
 }
 
-/// Opens an entry. Returns it with its size in bytes.
-fn open_entry(state: &StateDir, key: &str) -> Result<(OwnedFd, u64), JournalError> {
+fn open_entry(state: &StateDir, key: &str) -> Result<SizedFile, JournalError> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let entry =
+    let file =
         rustix::fs::openat(state.journal().as_fd(), key, flags, Mode::empty()).map_err(io::Error::from)?;
-    let stat = rustix::fs::fstat(&entry).map_err(io::Error::from)?;
+    let stat = rustix::fs::fstat(&file).map_err(io::Error::from)?;
     if state.journal().trusts(&stat) {
-        Ok((entry, stat.st_size as u64))
+        Ok(SizedFile { file, len: stat.st_size as u64 })
     } else {
         Err(JournalError::Damaged("another user could have written it"))
     }

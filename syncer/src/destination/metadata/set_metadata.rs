@@ -41,8 +41,7 @@ pub(crate) fn set_open_file(
     let made = rustix::fs::fstat(file)?;
     let is_anothers = settings.owners && wanted.owner != Owner { uid: made.st_uid, gid: made.st_gid };
     if is_anothers {
-        let (user, group) = ids(wanted.owner);
-        rustix::fs::fchown(file, user, group)?;
+        chown(file, wanted.owner)?;
     }
     set_xattrs::set_new(file, wanted_attrs, settings.attrs, inherits)?;
     let is_touched = is_anothers || inherits || !wanted_attrs.is_empty();
@@ -83,8 +82,7 @@ pub(crate) fn set_entry(
 
 fn set_held(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>, with_attrs: bool) -> io::Result<()> {
     if settings.owners {
-        let (user, group) = ids(entry.meta.owner);
-        rustix::fs::chownat(held, c"", user, group, AtFlags::EMPTY_PATH)?;
+        chown_held(held, entry.meta.owner)?;
     }
     if with_attrs {
         set_entry_attrs(settings, held, entry)?;
@@ -156,7 +154,7 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
 /// Returns whether the listing gave the file the time `seen`, possibly marked as in doubt.
 fn is_time(seen: Time, stat: &Stat) -> bool {
     let time = modified(stat);
-    seen.unmarked().0 == time || seen == in_doubt(time)
+    seen.unmarked() == time || seen == in_doubt(time)
 }
 
 /// Returns whether a user other than `user` can write to a file.
@@ -216,8 +214,7 @@ pub(crate) fn set_dir(
     wanted_attrs: Option<Attrs<'_>>,
 ) -> io::Result<()> {
     if settings.owners {
-        let (user, group) = ids(wanted.owner);
-        rustix::fs::chownat(dir, c"", user, group, AtFlags::EMPTY_PATH)?;
+        chown_held(dir, wanted.owner)?;
     }
     if let Some(attrs) = wanted_attrs {
         set_dir_attrs(settings, dir, attrs)?;
@@ -282,8 +279,15 @@ pub(crate) fn chmod_held(entry: BorrowedFd<'_>, mode: Mode) -> io::Result<()> {
     Ok(rustix::fs::chmodat(CWD, proc_path(entry), mode, AtFlags::empty())?)
 }
 
-pub(crate) fn ids(owner: Owner) -> (Option<Uid>, Option<Gid>) {
-    (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)))
+/// Changes the owner of an open file.
+pub(crate) fn chown(file: BorrowedFd<'_>, Owner { uid, gid }: Owner) -> Result<(), Errno> {
+    rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+}
+
+/// Changes the owner of an entry that is held.
+fn chown_held(entry: BorrowedFd<'_>, Owner { uid, gid }: Owner) -> Result<(), Errno> {
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::fs::chownat(entry, c"", Some(user), Some(group), AtFlags::EMPTY_PATH)
 }
 
 /// Returns the times with which a system call sets a modification time and leaves the access time.

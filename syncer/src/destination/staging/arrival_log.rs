@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{
     block_sizes::block_bytes,
-    delta::checked::{BlockCheck, FileVersion},
+    delta::checked::{BlockCheck, CheckedBlock, FileVersion},
     destination::{
         copy_bytes::{read_exact_at, write_all},
         staging::staged_file::Staged,
@@ -64,6 +64,13 @@ impl ArrivedBlocks {
     }
 }
 
+/// Blocks that an earlier run received, and their log.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub blocks: ArrivedBlocks,
+    pub log: ArrivalLog,
+}
+
 /// The file `NAME.blocks`, open for appending entries.
 #[derive(Debug)]
 pub(crate) struct ArrivalLog {
@@ -90,7 +97,7 @@ impl ArrivalLog {
 
     /// Reads the log that an earlier run left for a staged partial file, and opens it for more entries. `None` if there
     /// is no log, or another user could have written it, or it belongs to another file.
-    pub(crate) fn read(state: &StateDir, staged: &Staged) -> Option<(ArrivedBlocks, Self)> {
+    pub(crate) fn read(state: &StateDir, staged: &Staged) -> Option<Arrived> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = blocks_name(staged.part_name()?);
         let file = rustix::fs::openat(state.staging(), name, flags, Mode::empty()).ok()?;
@@ -108,7 +115,7 @@ impl ArrivalLog {
         let most = (stat.st_size as u64 / RECORD as u64).saturating_sub(1).min(blocks);
         let mut log = Self { file, version, end: RECORD as u64 };
         let values = log.entries(most).ok()?;
-        Some((ArrivedBlocks { version, file_len, values }, log))
+        Some(Arrived { blocks: ArrivedBlocks { version, file_len, values }, log })
     }
 
     /// Reads at most `most` entries, and stops at the first one that is torn.
@@ -120,11 +127,11 @@ impl ArrivalLog {
             let mut bytes = vec![0; count as usize * RECORD];
             read_exact_at(self.file.as_fd(), &mut bytes, self.end)?;
             for record in bytes.as_chunks::<RECORD>().0 {
-                let (offset, value) = split(record);
-                if *record != entry(self.version, offset, &value) {
+                let block = split(record);
+                if *record != entry(self.version, &block) {
                     return Ok(values);
                 }
-                values.insert(offset, value);
+                values.insert(block.offset, block.value);
                 self.end += RECORD as u64;
             }
             left -= count;
@@ -138,10 +145,9 @@ impl ArrivalLog {
     }
 
     /// Adds blocks that have been written to `staged`, after syncing them to the disk.
-    pub(crate) fn add(&mut self, staged: &Staged, blocks: &[(u64, [u8; 32])]) -> io::Result<()> {
+    pub(crate) fn add(&mut self, staged: &Staged, blocks: &[CheckedBlock]) -> io::Result<()> {
         rustix::fs::fdatasync(staged.fd())?;
-        let entries: Vec<u8> =
-            blocks.iter().flat_map(|(offset, value)| entry(self.version, *offset, value)).collect();
+        let entries: Vec<u8> = blocks.iter().flat_map(|block| entry(self.version, block)).collect();
         write_all(self.file.as_fd(), &entries, self.end)?;
         self.end += entries.len() as u64;
         Ok(())
@@ -159,8 +165,8 @@ fn header(version: FileVersion, file_len: u64, inode: u64) -> [u8; RECORD] {
     sealed(&parts, &parts)
 }
 
-fn entry(version: FileVersion, offset: u64, value: &[u8; 32]) -> [u8; RECORD] {
-    let parts = [&offset.to_le_bytes()[..], value].concat();
+fn entry(version: FileVersion, block: &CheckedBlock) -> [u8; RECORD] {
+    let parts = [&block.offset.to_le_bytes()[..], &block.value].concat();
     sealed(&parts, &[&version.0, &*parts].concat())
 }
 
@@ -172,11 +178,11 @@ fn sealed(parts: &[u8], all: &[u8]) -> [u8; RECORD] {
     record
 }
 
-fn split(record: &[u8; RECORD]) -> (u64, [u8; 32]) {
+fn split(record: &[u8; RECORD]) -> CheckedBlock {
     let (mut offset, mut value) = ([0; 8], [0; 32]);
     offset.copy_from_slice(&record[..8]);
     value.copy_from_slice(&record[8..40]);
-    (u64::from_le_bytes(offset), value)
+    CheckedBlock { offset: u64::from_le_bytes(offset), value }
 }
 
 #[cfg(test)]
@@ -211,7 +217,7 @@ mod tests {
             let staged = Staged::part(&state, &self.path).unwrap();
             staged.write_at(&[7; 5000], 0).unwrap();
             let mut log = ArrivalLog::begin(&state, &staged, VERSION, LEN).unwrap();
-            log.add(&staged, &[(0, [1; 32]), (block(), [2; 32])]).unwrap();
+            log.add(&staged, &[checked(0, 1), checked(block(), 2)]).unwrap();
         }
 
         fn files(&self) -> Vec<PathBuf> {
@@ -228,12 +234,16 @@ mod tests {
             let state = self.open();
             let staged = Staged::leftover(&state, &self.path, &Monitor::default()).unwrap().part;
             let read = ArrivalLog::read(&state, &staged);
-            read.map(|(arrived, _)| arrived.values.into_keys().collect()).unwrap_or_default()
+            read.map(|read| read.blocks.values.into_keys().collect()).unwrap_or_default()
         }
     }
 
     fn block() -> u64 {
         block_bytes(LEN) as u64
+    }
+
+    fn checked(offset: u64, byte: u8) -> CheckedBlock {
+        CheckedBlock { offset, value: [byte; 32] }
     }
 
     #[test]
@@ -243,15 +253,15 @@ mod tests {
         assert_eq!(place.read(), [0, block()]);
         let state = place.open();
         let staged = Staged::leftover(&state, &place.path, &Monitor::default()).unwrap().part;
-        let (arrived, mut log) = ArrivalLog::read(&state, &staged).unwrap();
-        let is = |value| arrived.has(block(), &BlockCheck { version: VERSION, value });
-        assert_eq!((is([2; 32]), is([1; 32]), arrived.file_len()), (true, false, LEN));
-        log.add(&staged, &[(2 * block(), [3; 32])]).unwrap();
+        let Arrived { blocks, mut log } = ArrivalLog::read(&state, &staged).unwrap();
+        let is = |value| blocks.has(block(), &BlockCheck { version: VERSION, value });
+        assert_eq!((is([2; 32]), is([1; 32]), blocks.file_len()), (true, false, LEN));
+        log.add(&staged, &[checked(2 * block(), 3)]).unwrap();
         drop((state, staged));
         assert_eq!(place.read(), [0, block(), 2 * block()]);
         let state = place.open();
         let staged = Staged::leftover(&state, &place.path, &Monitor::default()).unwrap().part;
-        ArrivalLog::read(&state, &staged).unwrap().1.forget().unwrap();
+        ArrivalLog::read(&state, &staged).unwrap().log.forget().unwrap();
         drop((state, staged));
         assert_eq!(place.read(), [0; 0]);
     }

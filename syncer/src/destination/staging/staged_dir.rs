@@ -24,7 +24,7 @@ use crate::{
         state_dir::StateDir,
     },
     path::RelPath,
-    sys::root::{Root, each_name, open_child},
+    sys::root::{DirPlace, Root, each_name, open_child},
 };
 
 /// The largest number of directories out of sight: each is held open, and is lost when the run is cut off. With at most
@@ -41,16 +41,16 @@ pub struct StagedDir {
     fd: OwnedFd,
     /// Its name in staging.
     name: String,
-    /// The directory that it is moved to.
-    parent: OwnedFd,
-    place: Box<[u8]>,
+    /// The place that it is moved back to.
+    place: DirPlace,
 }
 
 /// Makes an empty directory `name` in staging that has inherited the attributes of `parent`, by making it there first.
 /// `path` is the path of `parent`. Returns its inode number.
 pub(crate) fn make_aside(
     state: &StateDir,
-    (parent, path): (BorrowedFd<'_>, &RelPath),
+    parent: BorrowedFd<'_>,
+    path: &RelPath,
     name: &str,
     mode: Mode,
 ) -> io::Result<u64> {
@@ -117,23 +117,23 @@ impl StagedDir {
         path: &RelPath,
         count: &StagedDirCount,
     ) -> io::Result<Self> {
-        let (parent, place) = root.holder(path)?;
+        let place = root.place_of(path)?;
         if count.0.fetch_add(1, Relaxed) >= MAX_HIDDEN {
             count.0.fetch_sub(1, Relaxed);
             return Err(Errno::MFILE.into());
         }
-        Self::take_from(state, parent, place).inspect_err(|_| {
+        Self::take_from(state, place).inspect_err(|_| {
             count.0.fetch_sub(1, Relaxed);
         })
     }
 
-    fn take_from(state: &StateDir, parent: OwnedFd, place: Box<[u8]>) -> io::Result<Self> {
+    fn take_from(state: &StateDir, place: DirPlace) -> io::Result<Self> {
         let name = state.fresh_name();
-        rustix::fs::renameat(&parent, &*place, state.staging(), &name)?;
+        rustix::fs::renameat(&place.parent, &*place.name, state.staging(), &name)?;
         match open_new(state, &name) {
-            Ok(fd) => Ok(Self { fd, name, parent, place }),
+            Ok(fd) => Ok(Self { fd, name, place }),
             Err(error) => {
-                let _ = rustix::fs::renameat(state.staging(), &name, &parent, &*place);
+                let _ = rustix::fs::renameat(state.staging(), &name, &place.parent, &*place.name);
                 Err(error)
             }
         }
@@ -143,7 +143,7 @@ impl StagedDir {
     /// replacing it does not move the directory elsewhere.
     pub(crate) fn show(&self, state: &StateDir, count: &StagedDirCount) -> io::Result<()> {
         count.0.fetch_sub(1, Relaxed);
-        Ok(rustix::fs::renameat(state.staging(), &self.name, &self.parent, &*self.place)?)
+        Ok(rustix::fs::renameat(state.staging(), &self.name, &self.place.parent, &*self.place.name)?)
     }
 
     /// Returns the open directory, to work in.
@@ -161,11 +161,9 @@ pub(crate) struct Inside {
 }
 
 impl Inside {
-    /// Makes the file.
-    pub(crate) fn create(dir: &Arc<StagedDir>, name: &[u8], mode: Mode) -> io::Result<(OwnedFd, Self)> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(dir.fd(), name, flags, mode)?;
-        Ok((fd, Self { dir: Arc::clone(dir), name: name.into(), stays: AtomicBool::new(false) }))
+    /// Takes the name of a file that was just made.
+    pub(crate) fn new(dir: &Arc<StagedDir>, name: &[u8]) -> Self {
+        Self { dir: Arc::clone(dir), name: name.into(), stays: AtomicBool::new(false) }
     }
 
     /// Leaves the file where it is.
@@ -254,7 +252,7 @@ mod tests {
         }
         let (root, state) = state(dir.path());
         let parent = root.dir(&RelPath::root()).unwrap();
-        make_aside(&state, (parent.as_fd(), &RelPath::root()), "new", Mode::RWXU).unwrap();
+        make_aside(&state, parent.as_fd(), &RelPath::root(), "new", Mode::RWXU).unwrap();
         assert!(exists(".volferry/staging/new") && !exists(".volferry-new-new"));
         assert!(dir.path().join(".volferry/staging/at-new").symlink_metadata().is_err());
     }

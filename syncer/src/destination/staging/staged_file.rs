@@ -87,28 +87,21 @@ impl Staged {
 
     /// Makes a file with a name in staging.
     fn named(state: &StateDir, mode: Mode) -> io::Result<Self> {
-        let (fd, name) = Self::create_named(state, mode)?;
-        Ok(Self { fd, form: StagedForm::Named(name) })
-    }
-
-    fn create_named(state: &StateDir, mode: Mode) -> io::Result<(OwnedFd, String)> {
         let name = state.fresh_name();
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(state.staging(), &name, flags, mode)?;
-        Ok((fd, name))
+        let fd = create_new(state.staging(), name.as_bytes(), mode)?;
+        Ok(Self { fd, form: StagedForm::Named(name) })
     }
 
     /// Makes the file `name` in a directory that is filled out of sight.
     pub fn inside(dir: &Arc<StagedDir>, name: &[u8], mode: u16) -> io::Result<Self> {
-        let (fd, inside) = Inside::create(dir, name, first_mode(mode))?;
-        Ok(Self { fd, form: StagedForm::Inside(inside) })
+        let fd = create_new(dir.fd(), name, first_mode(mode))?;
+        Ok(Self { fd, form: StagedForm::Inside(Inside::new(dir, name)) })
     }
 
     /// Makes a file in staging for content that arrives in pieces. The next run finds it by the path.
     pub fn part(state: &StateDir, path: &RelPath) -> io::Result<Self> {
         let name = state.part_name(&part_key(path));
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(state.staging(), &name, flags, OWNERS)?;
+        let fd = create_new(state.staging(), name.as_bytes(), OWNERS)?;
         Ok(Self { fd, form: StagedForm::Named(name) })
     }
 
@@ -160,7 +153,8 @@ impl Staged {
     /// where that file has other names, or may not be written to.
     pub fn overlay(state: &StateDir, root: &Root, path: &RelPath) -> io::Result<Option<Self>> {
         let Some(overlay) = Overlay::new(root, path)? else { return Ok(None) };
-        let (fd, name) = Self::create_named(state, OWNERS)?;
+        let name = state.fresh_name();
+        let fd = create_new(state.staging(), name.as_bytes(), OWNERS)?;
         Ok(Some(Self { fd, form: StagedForm::Overlay(name, overlay) }))
     }
 
@@ -421,6 +415,11 @@ pub(crate) fn link_held(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8]) 
 
 /// Files of at least this length are freed in the background, because 1 GiB on tmpfs takes about a tenth of a second.
 const SLOW_TO_FREE_BYTES: i64 = 16 << 20;
+
+fn create_new(dir: BorrowedFd<'_>, name: &[u8], mode: Mode) -> io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(dir, name, flags, mode)?)
+}
 
 /// Returns the mode to create a file with, of which `mode` is the final one: the same, which saves setting it, unless
 /// its owner could not set attributes then.

@@ -75,10 +75,13 @@ impl DirtyMark {
     pub(crate) fn inspect(dir: BorrowedFd<'_>, shard: u32) -> io::Result<Self> {
         let mut found = Vec::new();
         each_name(dir, |name| {
-            let Some((shard, scope)) = parse(&name.to_string_lossy()) else { return Ok(()) };
+            let text = name.to_string_lossy();
+            let Some(rest) = text.strip_prefix(PREFIX) else { return Ok(()) };
+            let (shard, scope) = rest.split_at(rest.find('-').unwrap_or(rest.len()));
+            let Ok(shard) = shard.parse() else { return Ok(()) };
             match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => {}
-                result => found.push(Found { shard, scope, since: modified(&result?) }),
+                result => found.push(Found { shard, scope: Scope(scope.into()), since: modified(&result?) }),
             }
             Ok(())
         })?;
@@ -108,7 +111,8 @@ impl DirtyMark {
     /// Calls `sync`, which makes all changes until now durable, and moves the time of the mark forward to the start of
     /// that call. The time stays if an earlier run left a mark, or this one made none.
     pub(crate) fn moving_on(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
-        let now = self.made.lock().as_ref().filter(|_| self.found.is_empty()).map(now_of).transpose();
+        let time_of = |(mark, _): &(OwnedFd, String)| now_of(mark);
+        let now = self.made.lock().as_ref().filter(|_| self.found.is_empty()).map(time_of).transpose();
         sync()?;
         // If the mark's time cannot be set, more than necessary stays in doubt, which is safe.
         if let (Ok(Some(now)), Some((file, _))) = (now, self.made.lock().as_ref()) {
@@ -153,14 +157,8 @@ fn name(shard: u32, Scope(scope): &Scope) -> String {
     format!("{PREFIX}{shard}{scope}")
 }
 
-fn parse(name: &str) -> Option<(u32, Scope)> {
-    let rest = name.strip_prefix(PREFIX)?;
-    let (shard, scope) = rest.split_at(rest.find('-').unwrap_or(rest.len()));
-    Some((shard.parse().ok()?, Scope(scope.into())))
-}
-
 /// Returns the present time, by the clock of the file system.
-fn now_of((mark, _): &(OwnedFd, String)) -> Result<Time, Errno> {
+fn now_of(mark: &OwnedFd) -> Result<Time, Errno> {
     let times = Timestamps { last_access: special(UTIME_NOW), last_modification: special(UTIME_OMIT) };
     rustix::fs::futimens(mark, &times)?;
     let stat = rustix::fs::fstat(mark.as_fd())?;

@@ -79,12 +79,12 @@ impl MotionNotes {
         let (mut found, mut old, mut lengths) = (NotedFiles::default(), Vec::new(), HashMap::new());
         for shard in shards(dir)? {
             let bytes = read(dir, &name(shard))?;
-            let (notes, len) = notes_in(&bytes);
+            let mut rest = &bytes[..];
+            old.extend(std::iter::from_fn(|| MotionNote::decode(&mut rest)));
             if bytes.len() > MAX_FILE_BYTES {
                 found.add_since(EVER);
             }
-            lengths.insert(shard, len);
-            old.extend(notes);
+            lengths.insert(shard, bytes.len() - rest.len());
         }
         for MotionNote { path, mtime } in &old {
             match path {
@@ -195,8 +195,8 @@ impl MotionNote {
         out
     }
 
-    /// Decodes the note that `bytes` begin with, and returns the bytes after it; `None` if there is none.
-    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    /// Takes the note that `bytes` begin with; returns `None` if there is none.
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
         let (len, rest) = bytes.split_first_chunk()?;
         let (seconds, rest) = rest.split_first_chunk()?;
         let (nanos, rest) = rest.split_first_chunk()?;
@@ -207,18 +207,9 @@ impl MotionNote {
         }
         let mtime = Time { seconds: i64::from_le_bytes(*seconds), nanos: u32::from_le_bytes(*nanos) };
         let path = if path.is_empty() { None } else { Some(RelPath::parse(path).ok()?) };
-        Some((Self { path, mtime }, rest))
+        *bytes = rest;
+        Some(Self { path, mtime })
     }
-}
-
-/// Returns the notes that `bytes` begin with, and their length.
-fn notes_in(bytes: &[u8]) -> (Vec<MotionNote>, usize) {
-    let (mut notes, mut rest) = (Vec::new(), bytes);
-    while let Some((note, after)) = MotionNote::decode(rest) {
-        notes.push(note);
-        rest = after;
-    }
-    (notes, bytes.len() - rest.len())
 }
 
 /// Returns the shards that have a file with notes.

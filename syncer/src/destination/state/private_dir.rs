@@ -73,7 +73,8 @@ impl Private {
         let own_path = path.join(".volferry");
         let mut replaced = None;
         loop {
-            let (fd, stat) = open_or_make(root, OWN_DIR, &own_path)?;
+            let fd = open_or_make(root, OWN_DIR, &own_path)?;
+            let stat = rustix::fs::fstat(&fd)?;
             let user = user_of(root, &stat)?;
             if stat.st_uid == user {
                 let is_marked = made_mark::check(fd.as_fd(), &stat, &own_path)?;
@@ -94,7 +95,8 @@ impl Private {
     /// Opens the folder `name` in any folder, and makes it where it is missing. It has to be the `user`'s; its `path`
     /// is for messages.
     pub(crate) fn adopt(parent: BorrowedFd<'_>, name: &[u8], path: &Path, user: u32) -> io::Result<Self> {
-        let (fd, stat) = open_or_make(parent, name, path)?;
+        let fd = open_or_make(parent, name, path)?;
+        let stat = rustix::fs::fstat(&fd)?;
         if stat.st_uid != user {
             return Err(io::Error::other(format!(
                 "it {}, and this run works as user {user}: name a folder of that user, or a new one",
@@ -107,7 +109,8 @@ impl Private {
     /// Opens the folder `name` in this one, and makes it where it is missing.
     pub(crate) fn folder(&self, name: &[u8]) -> io::Result<Self> {
         let path = self.path.join(String::from_utf8_lossy(name).as_ref());
-        let (fd, stat) = open_or_make(self.as_fd(), name, &path)?;
+        let fd = open_or_make(self.as_fd(), name, &path)?;
+        let stat = rustix::fs::fstat(&fd)?;
         if stat.st_uid != self.user {
             return Err(NotOwn::anothers(&path, &stat, self.user));
         }
@@ -284,7 +287,7 @@ fn belongs(stat: &Stat) -> String {
 
 /// Opens a folder without following links, and makes it if it is missing. Also opens a folder of this user whose mode
 /// forbids reading.
-fn open_or_make(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<(OwnedFd, Stat)> {
+fn open_or_make(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<OwnedFd> {
     let open = || open_child(parent, name, OFlags::RDONLY);
     let opened = open().or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
@@ -294,15 +297,13 @@ fn open_or_make(parent: BorrowedFd<'_>, name: &[u8], path: &Path) -> io::Result<
         io::ErrorKind::PermissionDenied => unlock(parent, name, path),
         _ => Err(error),
     });
-    let fd = opened.map_err(|error| match Errno::from_io_error(&error) {
+    opened.map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::NOTDIR | Errno::LOOP) => {
             let path = path.display();
             io::Error::other(format!("{path} is no folder: remove it, or rename it at both ends"))
         }
         _ => error,
-    })?;
-    let stat = rustix::fs::fstat(&fd)?;
-    Ok((fd, stat))
+    })
 }
 
 /// Opens a folder that may not be read. If it is this user's, restores the owner's rights; if it is another user's,

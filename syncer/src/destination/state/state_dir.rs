@@ -33,7 +33,7 @@ use crate::{
             shard_board::{BoardDir, ShardBoard},
             staging_names::{beside, blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
             state_names::{JOURNAL, LOCK, SHARDS, STAGING, empty, is_one_mount, remove_dir},
-            volume_id,
+            volume_id::{self, OwnVolume},
         },
     },
     entry::Time,
@@ -43,6 +43,13 @@ use crate::{
         stat::changed,
     },
 };
+
+/// A shard of the run of this name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunShard<'a> {
+    pub run: &'a str,
+    pub shard: Shard,
+}
 
 /// The open `.volferry/` of a destination, locked for this run.
 #[derive(Debug)]
@@ -77,15 +84,15 @@ pub struct StateDir {
 
 impl StateDir {
     /// Creates missing parts, takes the lock, and removes the remains of an interrupted run from staging, except for
-    /// partial files. Processes that each have a `shard` of the run of this name share the lock; the first of them does
-    /// the rest for all. A lock that was `held` is used if it is this folder's.
+    /// partial files. Processes that each have a `shard` of one run share the lock; the first of them does the rest for
+    /// all. A lock that was `held` is used if it is this folder's.
     ///
     /// # Errors
     /// [`ApplyError::Busy`] when another run holds the lock; [`ApplyError::Own`].
-    pub fn open(
+    pub(crate) fn open(
         root: &Root,
         path: &Path,
-        shard: Option<(&str, Shard)>,
+        shard: Option<RunShard<'_>>,
         held: Option<VolumeLock>,
     ) -> Result<Self, ApplyError> {
         let failed = |source: io::Error| match Errno::from_io_error(&source) {
@@ -98,7 +105,7 @@ impl StateDir {
     fn prepare(
         root: &Root,
         path: &Path,
-        shard: Option<(&str, Shard)>,
+        shard: Option<RunShard<'_>>,
         held: Option<VolumeLock>,
     ) -> io::Result<Self> {
         let OpenedOwn { dir, is_marked, replaced } = Private::open(root.as_fd(), path)?;
@@ -108,7 +115,7 @@ impl StateDir {
         let lock = held.map_or_else(|| Arc::new(lock), |VolumeLock(held)| held);
         let root = root.as_fd().try_clone_to_owned()?;
         let entering = Entering { root, path, dir, is_marked, replaced, lock };
-        let Some((run, shard)) = shard else {
+        let Some(RunShard { run, shard }) = shard else {
             rustix::fs::flock(&entering.lock, FlockOperation::NonBlockingLockExclusive)?;
             let epoch = Epoch::raise(entering.dir.as_fd())?;
             return entering.enter(epoch, 0, true);
@@ -412,7 +419,7 @@ impl Entering<'_> {
         let known = replaced.as_ref().and_then(|replaced| replaced.volume);
         let source = replaced.as_ref().and_then(|replaced| replaced.source);
         source.map_or(Ok(()), |source| volume_id::note_source(dir.as_fd(), source))?;
-        let (volume, is_adopted) = volume_id::read_or_make(dir.as_fd(), known)?;
+        let OwnVolume { id: volume, is_adopted } = volume_id::read_or_make(dir.as_fd(), known)?;
         if is_first && !is_marked {
             made_mark::write(dir.as_fd(), volume)?;
         }

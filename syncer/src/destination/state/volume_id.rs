@@ -47,18 +47,25 @@ pub(crate) fn adopt(dir: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Returns the id in the `.volferry/` that is open as `dir`, and whether a run has [adopted](adopt) the destination. If
-/// there is none, writes the `known` one or a new one, and
+/// The id of a destination that is written to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OwnVolume {
+    pub id: VolumeId,
+    /// Whether a run has [adopted](adopt) the destination.
+    pub is_adopted: bool,
+}
+
+/// Returns the id in the `.volferry/` that is open as `dir`. If there is none, writes the `known` one or a new one, and
 /// syncs it to the disk before it returns, so that no report names an id that a crash takes back. The caller holds the
 /// lock.
-pub(crate) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<(VolumeId, bool)> {
+pub(crate) fn read_or_make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<OwnVolume> {
     match read_file(dir, VOLUME)? {
-        Some(id) => Ok((id, true)),
+        Some(id) => Ok(OwnVolume { id, is_adopted: true }),
         None => {
             let id = make(dir, known)?;
             // A folder that takes the place of another one goes on as that.
             known.map_or(Ok(()), |_| adopt(dir))?;
-            Ok((id, known.is_some()))
+            Ok(OwnVolume { id, is_adopted: known.is_some() })
         }
     }
 }
@@ -149,12 +156,14 @@ mod tests {
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
             fs::create_dir(dir.path().join(".volferry")).unwrap();
             let state = fs::File::open(dir.path().join(".volferry")).unwrap();
-            let (id, _) = read_or_make(state.as_fd(), None).unwrap();
-            assert_eq!(read_or_make(state.as_fd(), None).unwrap(), (id, false));
+            let id = read_or_make(state.as_fd(), None).unwrap().id;
+            let again = read_or_make(state.as_fd(), None).unwrap();
+            assert_eq!(again, OwnVolume { id, is_adopted: false });
             assert!(!is_adopted(&root));
             [(); 2].iter().for_each(|()| adopt(state.as_fd()).unwrap());
             assert!(is_adopted(&root));
-            assert_eq!(read_or_make(state.as_fd(), None).unwrap(), (id, true));
+            let adopted = read_or_make(state.as_fd(), None).unwrap();
+            assert_eq!(adopted, OwnVolume { id, is_adopted: true });
             assert_eq!(of(&root).unwrap(), Some(id));
             id
         });
@@ -165,7 +174,7 @@ mod tests {
     fn what_is_not_an_id_is_as_good_as_none() {
         let dir = tempfile::tempdir().unwrap();
         let state = fs::File::open(dir.path()).unwrap();
-        let (id, _) = read_or_make(state.as_fd(), None).unwrap();
+        let id = read_or_make(state.as_fd(), None).unwrap().id;
         adopt(state.as_fd()).unwrap();
         for content in
             [String::new(), id.to_string(), format!("{id}\n\n"), format!("{id} \n"), "\0".repeat(33)]
@@ -173,6 +182,6 @@ mod tests {
             fs::write(dir.path().join("volume"), &content).unwrap();
             assert_eq!(read(state.as_fd()).unwrap(), None, "{content:?}");
         }
-        assert_ne!(read_or_make(state.as_fd(), None).unwrap().0, id);
+        assert_ne!(read_or_make(state.as_fd(), None).unwrap().id, id);
     }
 }

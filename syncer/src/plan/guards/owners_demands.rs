@@ -57,14 +57,14 @@ pub fn check_request(
     {
         return Err(SessionError::HistoryNotTaken);
     }
-    let held_only_whole = below_demands(demands, request.access).find(|(is_set, _)| *is_set);
+    let held_only_whole = below_demand(demands, request.access);
     let excluded = || -> Result<bool, SessionError> {
         let filter = Filter::default().sparing(&demands.exclude)?;
         Ok(filter.excludes_dir(below) || filter.excludes_path(below))
     };
     let demand = match held_only_whole {
         _ if below.is_root() => return Ok(()),
-        Some((_, demand)) => demand,
+        Some(demand) => demand,
         None if excluded()? => "exclude",
         None => return Ok(()),
     };
@@ -82,19 +82,19 @@ fn whole_tree_demand(demands: &Demands, access: FolderAccess) -> Option<&'static
     asked.into_iter().find(|(is_set, _)| *is_set).map(|(_, demand)| demand)
 }
 
-/// Lists the demands that would mean something else for a run below the folder.
-fn below_demands(demands: &Demands, access: FolderAccess) -> impl Iterator<Item = (bool, &'static str)> {
+/// Returns a demand that would mean something else for a run below the folder.
+fn below_demand(demands: &Demands, access: FolderAccess) -> Option<&'static str> {
     let writes = access == FolderAccess::Write;
     // Other patterns match a name at any depth.
     let counts_from_root = |pattern: &String| pattern.trim_end_matches('/').contains('/');
-    [
+    let asked = [
         (demands.exclude.iter().any(counts_from_root), "exclude"),
         (writes && demands.snapshot.is_some(), "snapshot"),
         (writes && demands.backup_dir.is_some(), "backup-dir"),
         (writes && demands.expect_volume.is_some(), "expect-volume"),
         (writes && demands.other_source.is_some(), "other-source"),
-    ]
-    .into_iter()
+    ];
+    asked.into_iter().find(|(is_set, _)| *is_set).map(|(_, demand)| demand)
 }
 
 #[cfg(test)]

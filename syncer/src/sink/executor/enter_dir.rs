@@ -12,6 +12,7 @@ use crate::{
     compare_entries::Step,
     destination::KEPT,
     entry::{Entry, Kind},
+    links::EntryPlace,
     listing::Entries,
     path::RelPath,
     plan::{
@@ -27,6 +28,12 @@ use crate::{
 /// The largest number of files of a directory that are requested at once, so that memory does not grow with the
 /// directory, and the first requests are sent while the rest is planned.
 const NEEDS_AT_ONCE: usize = 4096;
+
+/// A directory that was opened for changes.
+struct Opened {
+    fd: OwnedFd,
+    inode: u64,
+}
 
 /// A planned directory that is open.
 struct Entered<'e> {
@@ -62,7 +69,7 @@ impl Executor<'_> {
         if dir.is_idle() {
             return Ok(());
         }
-        let (opened, inode) = match self.open(dir, changes) {
+        let Opened { fd, inode } = match self.open(dir, changes) {
             Ok(opened) => opened,
             Err(error) => {
                 self.run.failures.add(&dir.path, "open directory", &error);
@@ -72,7 +79,7 @@ impl Executor<'_> {
         let fill = FolderFill::of(dir);
         let target = Arc::new(NeededDir { source: dir.source, path: dir.path.clone(), inode, fill });
         let there = dir.sink.map(|id| self.sink.dirs[id as usize].listing.iter().peekable());
-        self.enter_entries(Entered { dir, fd: opened.as_fd(), target, there }, class, fetch)
+        self.enter_entries(Entered { dir, fd: fd.as_fd(), target, there }, class, fetch)
     }
 
     fn enter_entries(
@@ -90,7 +97,7 @@ impl Executor<'_> {
                 continue;
             }
             self.check()?;
-            needs.extend(self.enter_entry(&mut at, (index, step), &entry));
+            needs.extend(self.enter_entry(&mut at, index, step, &entry));
             if needs.len() >= NEEDS_AT_ONCE {
                 fetch(std::mem::take(&mut needs))?;
             }
@@ -102,7 +109,8 @@ impl Executor<'_> {
     fn enter_entry(
         &mut self,
         at: &mut Entered<'_>,
-        (index, step): (u32, Step),
+        index: u32,
+        step: Step,
         entry: &Entry<'_>,
     ) -> Option<Need> {
         let aside = match step {
@@ -110,7 +118,11 @@ impl Executor<'_> {
             _ => None,
         };
         match entry.kind {
-            Kind::File { size } => return self.enter_file(at, (index, step), (entry, size), aside),
+            Kind::File { size: len } => {
+                let from = EntryPlace { dir: at.dir.source, index };
+                let wanted = Wanted { entry, len, from, to: at.dir.sink };
+                return self.enter_file(at, &wanted, step, aside);
+            }
             Kind::HardLink { to } if step != Step::Meta => {
                 let (dir, name) = (Arc::clone(&at.target), entry.name.into());
                 let to = RelPath::parse(to).unwrap_or_default();
@@ -128,16 +140,15 @@ impl Executor<'_> {
     fn enter_file(
         &mut self,
         at: &mut Entered<'_>,
-        (index, step): (u32, Step),
-        (entry, size): (&Entry<'_>, u64),
+        wanted: &Wanted<'_>,
+        step: Step,
         aside: Option<Arc<Aside>>,
     ) -> Option<Need> {
-        let dir = at.dir;
+        let (dir, &Wanted { entry, len, from, .. }) = (at.dir, wanted);
         let version = |len| OldVersion::version(path_in(&dir.path, entry.name), len);
         let old = match step {
             Step::Create | Step::Replace { was_dir: false } => {
-                let wanted = Wanted { entry, len: size, from: (dir.source, index), to: dir.sink };
-                self.basis_search.find(&wanted, &self.run.counters)
+                self.basis_search.find(wanted, &self.run.counters)
             }
             Step::Update => at.seen(entry.name).map(|seen| version(seen.len)),
             Step::Meta => Some(version(self.set_meta(at, entry)?)),
@@ -145,11 +156,11 @@ impl Executor<'_> {
         };
         let need = Need {
             dir: Arc::clone(&at.target),
-            index,
+            index: from.index,
             name: entry.name.into(),
             meta: entry.meta,
             attrs: self.keep(entry.attrs),
-            size,
+            size: len,
             replaces: step != Step::Create,
             old,
             aside,
@@ -179,18 +190,18 @@ impl Executor<'_> {
         None
     }
 
-    /// Opens a directory for changes. Also returns its inode number.
-    fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<(OwnedFd, u64)> {
+    /// Opens a directory for changes.
+    fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<Opened> {
         let destination = self.destination;
-        let opened = destination.known_dir(&dir.path, self.inode_of(dir))?;
+        let fd = destination.known_dir(&dir.path, self.inode_of(dir))?;
         if changes && dir.sink.is_some() {
-            let mode = destination.unlock_dir(opened.as_fd())?;
+            let mode = destination.unlock_dir(fd.as_fd())?;
             if !destination.settings().permissions {
                 self.keep_mode(&dir.path, mode);
             }
         }
-        let inode = destination.check_known(opened.as_fd(), self.inode_of(dir))?;
-        Ok((opened, inode))
+        let inode = destination.check_known(fd.as_fd(), self.inode_of(dir))?;
+        Ok(Opened { fd, inode })
     }
 
     /// Schedules that a directory that was unlocked gets its own mode back at the end of the run.

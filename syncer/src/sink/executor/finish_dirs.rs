@@ -4,8 +4,8 @@ use contract::plural;
 
 use crate::{
     attrs::AttrsBuf,
-    destination::{FolderMeta, Scope},
-    entry::Kind,
+    destination::Scope,
+    entry::{FullMeta, Kind},
     path::RelPath,
     session_error::SessionError,
     sink::executor::{Executor, Unfinished},
@@ -82,13 +82,13 @@ impl Executor<'_> {
 
     /// Returns the metadata that the folders with these `names`, in order, had in the directory `dir` of the
     /// destination.
-    fn folders_before(&self, dir: &RelPath, names: &[&[u8]]) -> Vec<Option<FolderMeta>> {
+    fn folders_before(&self, dir: &RelPath, names: &[&[u8]]) -> Vec<Option<FullMeta>> {
         let found = self.sink.find(dir).filter(|_| self.destination.settings().permissions);
         let listing = found.map(|id| &self.sink.dirs[id as usize].listing);
         let mut folders = listing.into_iter().flatten().filter(|entry| entry.kind == Kind::Dir).peekable();
         let before = |name: &&[u8]| {
             let folder = seek(&mut folders, name, |folder| folder.name)?;
-            Some((folder.meta, folder.attrs.into()))
+            Some(FullMeta { meta: folder.meta, attrs: folder.attrs.into() })
         };
         names.iter().map(before).collect()
     }

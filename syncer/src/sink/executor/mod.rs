@@ -20,6 +20,7 @@ use crate::{
     compare_entries::Step,
     destination::{Destination, EntryAt},
     entry::{Kind, Meta},
+    links::EntryPlace,
     path::RelPath,
     plan::{
         basis_by_content::few,
@@ -213,7 +214,7 @@ impl<'a> Executor<'a> {
                 if let (Step::Create | Step::Replace { was_dir: false }, Kind::File { size }) =
                     (step, entry.kind)
                 {
-                    let place = (dir.source, index);
+                    let place = EntryPlace { dir: dir.source, index };
                     let wanted = Wanted { entry: &entry, len: size, from: place, to: dir.sink };
                     let file = NewFile { place, size, dir: &dir.path, name: entry.name };
                     unlike.extend(self.basis_search.is_unlike_any(&wanted).then_some(file));

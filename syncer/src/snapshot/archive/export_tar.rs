@@ -40,7 +40,8 @@ const MIN_HOLE_BYTES: u64 = 64 << 10;
 pub fn export_tar(
     store: &Store,
     snapshot: &Snapshot,
-    (path, to): (&Path, &mut dyn Write),
+    path: &Path,
+    to: &mut dyn Write,
 ) -> Result<(), SnapshotError> {
     let mut export = TarExport { store, snapshot, path, to, early: BTreeMap::new(), metas: None };
     let mut stack = vec![(RelPath::root(), root_node(snapshot))];

@@ -60,7 +60,7 @@ pub fn import_tar(
     let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
     let max_bytes = max_bytes.map_or_else(|| size_of_volume(writer), Ok)?;
     let imported =
-        import_objects(writer, from, (id, labels), max_bytes).inspect_err(|_| writer.drop_new(id))?;
+        import_objects(writer, from, id, labels, max_bytes).inspect_err(|_| writer.drop_new(id))?;
     let by = imported.snapshot.user.clone();
     let mut roots = writer.roots.clone();
     roots.snapshots.push(imported.snapshot.clone());
@@ -78,7 +78,8 @@ fn size_of_volume(writer: &Writer<'_>) -> Result<u64, SnapshotError> {
 fn import_objects(
     writer: &Writer<'_>,
     from: &mut dyn Read,
-    (id, labels): (SnapshotId, Labels),
+    id: SnapshotId,
+    labels: Labels,
     max_bytes: u64,
 ) -> Result<Imported, SnapshotError> {
     let failed = || io_error("write to", writer.store.path());
@@ -183,10 +184,7 @@ impl<'p> TarImport<'p> {
     ) -> Result<What<usize>, SnapshotError> {
         let device = rustix::fs::makedev(header.device.0, header.device.1);
         Ok(match header.kind {
-            FILE => {
-                let (len, content) = self.file(path, header, from)?;
-                What::File { len, content }
-            }
+            FILE => self.file(path, header, from)?,
             SYMLINK => {
                 let is_target = (1..=MAX_TARGET_BYTES).contains(&header.link.len());
                 if !is_target || header.link.contains(&0) {
@@ -219,13 +217,13 @@ impl<'p> TarImport<'p> {
         Ok(attrs.into())
     }
 
-    /// Takes the content of a file, and returns its length, too.
+    /// Takes the content of a file.
     fn file(
         &mut self,
         path: &RelPath,
         header: TarHeader,
         from: &mut dyn Read,
-    ) -> Result<(u64, Option<ContentRef>), SnapshotError> {
+    ) -> Result<What<usize>, SnapshotError> {
         let bytes = header.data_bytes;
         let (len, data) = match header.holes {
             None => (bytes, vec![Range { start: 0, end: bytes }]),
@@ -233,11 +231,11 @@ impl<'p> TarImport<'p> {
         };
         self.count(path, len)?;
         if len == 0 {
-            return Ok((0, None));
+            return Ok(What::File { len, content: None });
         }
         let failed = || io_error("write to", self.writer.store.path());
         let mut arriving = ArrivingContent::begin(self.packing, self.monitor, len).map_err(failed())?;
-        if let ArrivingInto::File { .. } = arriving.into {
+        if let ArrivingInto::File(_) = arriving.into {
             self.check_room(data.iter().map(|range| range.end - range.start).sum())?;
         }
         let (mut at, mut buffer) = (0, vec![0; bytes.min(PIECE_BYTES) as usize]);
@@ -253,7 +251,7 @@ impl<'p> TarImport<'p> {
         }
         arriving.push(ContentPiece::Hole(len - at), None).map_err(failed())?;
         skip_padding(from, bytes)?;
-        self.store_content(&arriving, len).map(|content| (len, Some(content)))
+        Ok(What::File { len, content: Some(self.store_content(&arriving, len)?) })
     }
 
     /// Counts the bytes of a file. An archive of a few bytes may have files of any length, which would all be hashed.
@@ -286,10 +284,10 @@ impl<'p> TarImport<'p> {
         let failed = || io_error("write to", self.writer.store.path());
         let home = match &arrived.into {
             ArrivingInto::Memory(bytes) => self.packing.content(id, bytes).map_err(failed())?,
-            ArrivingInto::File { part, .. } => {
+            ArrivingInto::File(part) => {
                 let own = ContentRef { id, home: Home::Own };
                 let is_stored = self.packing.is_stored(&own, len, &|_, _| Ok(()));
-                let is_new = self.packing.name(part, id, is_stored).map_err(failed())?;
+                let is_new = self.packing.name(&part.name, id, is_stored).map_err(failed())?;
                 self.own_bytes += if is_new { len } else { 0 };
                 Home::Own
             }

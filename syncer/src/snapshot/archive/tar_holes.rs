@@ -92,9 +92,9 @@ impl TarHoles {
     /// # Errors
     /// If the archive ends; if the ranges are not in order, lead out of the file, or are not as long as the data.
     pub(crate) fn ranges(self, from: &mut dyn Read, data_bytes: u64) -> io::Result<Vec<Range<u64>>> {
-        let (map, map_bytes) = self.map.map_or_else(|| read_map(from), |map| Ok((map, 0)))?;
+        let map = self.map.map_or_else(|| read_map(from), |ranges| Ok(MapInData { ranges, bytes: 0 }))?;
         let (mut at, mut sum) = (0, 0_u64);
-        for range in &map {
+        for range in &map.ranges {
             let is_aligned = sum.is_multiple_of(BLOCK_BYTES as u64) || range.is_empty();
             if range.start < at || range.end > self.len || !is_aligned {
                 return Err(not_in_order());
@@ -102,8 +102,8 @@ impl TarHoles {
             at = range.end;
             sum += range.end - range.start;
         }
-        match data_bytes.checked_sub(map_bytes) {
-            Some(data) if data == sum => Ok(map),
+        match data_bytes.checked_sub(map.bytes) {
+            Some(data) if data == sum => Ok(map.ranges),
             _ => Err(bad("a map of holes is of other data than the file has")),
         }
     }
@@ -118,8 +118,14 @@ pub(crate) fn encode_map(data: &[Range<u64>]) -> Vec<u8> {
     map
 }
 
-/// Reads the ranges that data begins with, and returns their bytes in the archive, too.
-fn read_map(from: &mut dyn Read) -> io::Result<(Vec<Range<u64>>, u64)> {
+/// The ranges that data begins with.
+struct MapInData {
+    ranges: Vec<Range<u64>>,
+    /// Their bytes in the archive.
+    bytes: u64,
+}
+
+fn read_map(from: &mut dyn Read) -> io::Result<MapInData> {
     let (mut text, mut numbers, mut begun) = (Vec::new(), Vec::new(), 0);
     // The first number is the count of ranges, of two numbers each.
     while numbers.first().is_none_or(|count: &u64| numbers.len() as u64 - 1 < count.saturating_mul(2)) {
@@ -138,7 +144,7 @@ fn read_map(from: &mut dyn Read) -> io::Result<(Vec<Range<u64>>, u64)> {
         }
     }
     let count = usize::try_from(numbers[0]).map_err(|_| too_long())?;
-    Ok((ranges(&numbers[1..=2 * count])?, text.len() as u64))
+    Ok(MapInData { ranges: ranges(&numbers[1..=2 * count])?, bytes: text.len() as u64 })
 }
 
 fn ranges(numbers: &[u64]) -> io::Result<Vec<Range<u64>>> {

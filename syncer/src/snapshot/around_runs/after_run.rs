@@ -17,7 +17,7 @@ use crate::{
     report::{Failures, FilesInMotion},
     root::Root,
     snapshot::{
-        create::{KnownFromRun, create_in},
+        create::{KnownFromRun, WantedSnapshot, create_in},
         retention::{KeptBy, Verdict, judge, not_kept},
         store::{JobRules, Labels, Purpose, Roots, Snapshot, SnapshotError, Writer, check_tags},
         typed_time::time_of,
@@ -39,11 +39,11 @@ pub(crate) fn snapshot_after_run(
     let root = destination.root();
     match Writer::open(destination.state(), root, path, monitor) {
         Ok(mut writer) => {
-            let done = create_and_drop(&mut writer, root, (asked, run), known, monitor, &mut report);
+            let done = create_and_drop(&mut writer, root, asked, run, known, monitor, &mut report);
             done.unwrap_or_else(|error| report_error(&mut report, &error));
             if let Some(verify) = asked.verify {
                 let by = if run.is_empty() { user() } else { run.into() };
-                verify_after_run(&mut writer, root, (verify, &by), monitor, &mut report);
+                verify_after_run(&mut writer, root, verify, &by, monitor, &mut report);
             }
         }
         Err(error) => report_error(&mut report, &error),
@@ -71,7 +71,8 @@ pub(crate) fn report_error(report: &mut SnapshotReport, error: &SnapshotError) {
 fn create_and_drop(
     writer: &mut Writer<'_>,
     root: &Root,
-    (asked, run): (&SnapshotParams, &str),
+    asked: &SnapshotParams,
+    run: &str,
     known: KnownFromRun<'_>,
     monitor: &Monitor,
     report: &mut SnapshotReport,
@@ -81,8 +82,9 @@ fn create_and_drop(
     let failures = Failures::default();
     let create = |writer: &mut Writer<'_>| {
         remember_rules(&mut writer.roots, asked)?;
-        let how = (asked.engine, Filter::default());
-        create_in(writer, root, labels.clone(), how, &failures, known, monitor)
+        let wanted =
+            WantedSnapshot { labels: labels.clone(), engine: asked.engine, filter: Filter::default() };
+        create_in(writer, root, wanted, &failures, known, monitor)
     };
     let by = if run.is_empty() { labels.user.as_str() } else { run };
     let made = match create(writer) {
@@ -332,7 +334,7 @@ mod tests {
             fs::write(dir.path().join(name), "live").unwrap();
             let file = fs::File::open(dir.path().join(name)).unwrap();
             let mtime = modified(&rustix::fs::fstat(&file).unwrap());
-            written.add_new((&RelPath::root(), name.as_bytes()), file.as_fd(), mtime, b"told");
+            written.add_new(&RelPath::root(), name.as_bytes(), file.as_fd(), mtime, b"told");
         }
         fs::write(dir.path().join("changed"), "later").unwrap();
         written.forget(&RelPath::parse(b"linked").unwrap());

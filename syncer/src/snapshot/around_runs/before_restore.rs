@@ -11,7 +11,7 @@ use crate::{
     monitor::Monitor,
     report::Failures,
     snapshot::{
-        create::{KnownFromRun, create_in},
+        create::{KnownFromRun, WantedSnapshot, create_in},
         retention::MAX_SAFETY,
         store::{Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer},
     },
@@ -83,9 +83,9 @@ impl Before {
             // is left to the next collection.
             writer.roots.snapshots.retain(|snapshot| !surplus.contains(&snapshot.id));
         }
-        let how = (SnapshotEngine::Auto, Filter::default());
+        let wanted = WantedSnapshot { labels, engine: SnapshotEngine::Auto, filter: Filter::default() };
         let (failures, known) = (Failures::default(), KnownFromRun::default());
-        let kept = create_in(writer, destination.root(), labels, how, &failures, known, monitor)?;
+        let kept = create_in(writer, destination.root(), wanted, &failures, known, monitor)?;
         let lacks = match kept.failed {
             0 => String::new(),
             count => format!(", without {count} entries that could not be read"),

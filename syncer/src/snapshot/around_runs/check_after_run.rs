@@ -18,11 +18,12 @@ const MAX_NAME: usize = 300;
 pub(crate) fn verify_after_run(
     writer: &mut Writer<'_>,
     live: &Root,
-    (asked, by): (SnapshotVerify, &str),
+    asked: SnapshotVerify,
+    by: &str,
     monitor: &Monitor,
     report: &mut SnapshotReport,
 ) {
-    report_check(check(writer, live, (asked, by), monitor), report);
+    report_check(check(writer, live, asked, by, monitor), report);
 }
 
 /// Adds the result of a check to the report.
@@ -47,7 +48,8 @@ pub(super) fn report_check(found: Result<VerifyReport, SnapshotError>, report: &
 fn check(
     writer: &mut Writer<'_>,
     live: &Root,
-    (asked, by): (SnapshotVerify, &str),
+    asked: SnapshotVerify,
+    by: &str,
     monitor: &Monitor,
 ) -> Result<VerifyReport, SnapshotError> {
     let turn = Turn::next(&writer.store, asked.parts)?;

@@ -32,7 +32,7 @@ pub(crate) struct HistoryRules<'a> {
 }
 
 /// Copies the snapshots of the source that the rules keep, and drops copies of earlier runs that they do not keep any
-/// more. Also returns the number of those.
+/// more.
 ///
 /// # Errors
 /// If the source does not answer, or the store cannot be written to. What was copied before stays.
@@ -40,26 +40,24 @@ pub(crate) fn copy_for_run(
     writer: &mut Writer<'_>,
     source: &mut dyn HistorySource,
     rules: &HistoryRules<'_>,
-) -> Result<(CopiedHistory, u64), SnapshotError> {
+) -> Result<CopiedHistory, SnapshotError> {
     let HistoryRules { keep, drops, by, monitor } = *rules;
     let offer = source.offer()?;
     let all = selected(&offer, &CopySelection::All)?;
-    let Some(keep) = keep else {
-        let done = copy_selected(writer, source, (&offer, &all, false), by, monitor)?;
-        return Ok((done, 0));
-    };
+    let Some(keep) = keep else { return copy_selected(writer, source, &offer, &all, false, by, monitor) };
     let now = time_of(SystemTime::now());
     let JudgedCopies { kept, gone } =
-        judge_copies(&writer.roots, &offer, &all, (keep, now, &TimeZone::system()))?;
+        judge_copies(&writer.roots, &offer, &all, keep, now, &TimeZone::system())?;
     let wanted: Vec<&Snapshot> = all.into_iter().filter(|offered| kept.contains(&offered.id)).collect();
-    let done = copy_selected(writer, source, (&offer, &wanted, false), by, monitor)?;
+    let mut done = copy_selected(writer, source, &offer, &wanted, false, by, monitor)?;
     let gone = if drops { gone } else { BTreeSet::new() };
     if !gone.is_empty() {
         let plan = plan_collection(&writer.store, &writer.roots, &gone)?;
         collect_garbage(writer, &plan, by)?;
         writer.empty_trash(None, monitor)?;
     }
-    Ok((done, gone.len() as u64))
+    done.dropped = gone.len() as u64;
+    Ok(done)
 }
 
 /// The copies that the rules keep, of those here and those that are offered, and the copies here that they do not keep.
@@ -74,7 +72,9 @@ fn judge_copies(
     roots: &Roots,
     offer: &OfferedHistory,
     all: &[&Snapshot],
-    (keep, now, zone): (&Retention, Time, &TimeZone),
+    keep: &Retention,
+    now: Time,
+    zone: &TimeZone,
 ) -> Result<JudgedCopies, SnapshotError> {
     let is_copy = |own: &&Snapshot| own.origin.is_some() && own.origin == offer.volume;
     let copies: BTreeMap<SnapshotId, &Snapshot> =

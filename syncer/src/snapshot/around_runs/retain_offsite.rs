@@ -16,7 +16,7 @@ use crate::{
     report::Failures,
     snapshot::{
         check::ReadPace,
-        offsite::OffsiteStore,
+        offsite::{OffsiteStore, RemovedSnapshots},
         retention::{judge, not_kept},
         store::{Roots, Snapshot, SnapshotError, SnapshotId},
         typed_time::time_of,
@@ -43,7 +43,7 @@ pub(crate) fn retain_offsite(
     }
     if let Some(SnapshotVerify { parts, bandwidth_limit }) = asked.verify {
         let checked = store.verify(parts, &ReadPace::new(bandwidth_limit, monitor));
-        report_check(checked.map(|(part, verified)| report_of(part, &verified)), &mut report);
+        report_check(checked.map(|it| report_of(it.part, &it.verified)), &mut report);
     }
     report
 }
@@ -60,10 +60,10 @@ fn apply_rules(
     };
     let gone = |roots: &Roots| Ok(not_kept(&verdicts(roots)?).collect::<BTreeSet<SnapshotId>>());
     if !gone(store.roots())?.is_empty() {
-        let (dropped, freed) = store.remove(&gone)?;
-        report.dropped_count = dropped.len() as u64;
-        report.dropped = dropped.iter().take(MAX_SNAPSHOTS).map(ToString::to_string).collect();
-        report.freed_bytes = freed;
+        let RemovedSnapshots { snapshots, bytes } = store.remove(&gone)?;
+        report.dropped_count = snapshots.len() as u64;
+        report.dropped = snapshots.iter().take(MAX_SNAPSHOTS).map(ToString::to_string).collect();
+        report.freed_bytes = bytes;
     }
     let verdicts = verdicts(store.roots())?;
     list(report, store.roots(), &asked.job, &verdicts);

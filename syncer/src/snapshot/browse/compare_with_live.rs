@@ -2,7 +2,7 @@
 
 use super::{
     compare_snapshots::Change,
-    snapshot_tree::{What, kind_name, nodes},
+    snapshot_tree::{Node, What, kind_name, nodes},
 };
 use crate::{
     entry::{Entry, Kind, Time},
@@ -33,7 +33,8 @@ pub(crate) type ReportDifference<'t> = dyn FnMut(Change, &RelPath, &'static str)
 /// # Errors
 /// If the tree cannot be scanned, or a directory of the snapshot cannot be read.
 pub fn live_status(
-    (store, snapshot): (&Store, &Snapshot),
+    store: &Store,
+    snapshot: &Snapshot,
     root: &Root,
     contents: bool,
     failures: &Failures,
@@ -91,8 +92,7 @@ impl ComparedLive<'_, '_> {
                 Some(((_, node), seen)) => {
                     let is_proven = *seen != 0 && *seen == stamp;
                     let old_dir = if let What::Dir(folder) = node.what { Some(folder) } else { None };
-                    let before = (node.entry(entry.name), &node.what);
-                    (self.change(before, &entry, &below, is_proven), old_dir)
+                    (self.change(node, &entry, &below, is_proven), old_dir)
                 }
             };
             if entry.kind != Kind::Socket {
@@ -119,18 +119,13 @@ impl ComparedLive<'_, '_> {
     }
 
     /// Returns how an entry differs from what the snapshot has.
-    fn change(
-        &self,
-        (before, what): (Entry<'_>, &What),
-        live: &Entry<'_>,
-        path: &RelPath,
-        is_proven: bool,
-    ) -> Option<Change> {
+    fn change(&self, old: &Node, live: &Entry<'_>, path: &RelPath, is_proven: bool) -> Option<Change> {
+        let before = old.entry(live.name);
         let is_file = matches!(before.kind, Kind::File { .. });
         let is_modified = match (before.kind, live.kind) {
             (one, other) if one != other => true,
             (Kind::File { .. }, _) if is_proven => false,
-            (Kind::File { .. }, _) if self.contents => self.has_other_content(what, path),
+            (Kind::File { .. }, _) if self.contents => self.has_other_content(&old.what, path),
             _ => is_file && before.meta.mtime != live.meta.mtime,
         };
         let is_touched = before.meta != live.meta || before.attrs != live.attrs;

@@ -74,9 +74,10 @@ pub fn find_paths<'s>(
     pattern: &Pattern,
     report: &mut dyn FnMut(&RelPath, &[Version<'s>]),
 ) -> Result<(), SnapshotError> {
+    let is_same = |one: &FolderRef, other: &FolderRef| one.id == other.id;
     let mut roots: Vec<SnapshotSpan<FolderRef>> = Vec::new();
     for (nth, snapshot) in snapshots.iter().enumerate() {
-        push(&mut roots, (nth, nth), snapshot.tree, |one, other| one.id == other.id);
+        push(&mut roots, SnapshotSpan { first: nth, last: nth, what: snapshot.tree }, is_same);
     }
     let mut stack = vec![(RelPath::root(), roots, Vec::new())];
     while let Some((path, runs, versions)) = stack.pop() {
@@ -100,9 +101,7 @@ pub fn find_paths<'s>(
                 _ => None,
             });
             let mut folders = Vec::new();
-            dirs.for_each(|run| {
-                push(&mut folders, (run.first, run.last), run.what, |one, other| one.id == other.id);
-            });
+            dirs.for_each(|run| push(&mut folders, run, is_same));
             if !(versions.is_empty() && folders.is_empty()) {
                 below.push((path, folders, versions));
             }
@@ -134,21 +133,17 @@ fn entries(
         }
         for (name, node) in read.get(&what.id).into_iter().flatten() {
             let runs = entries.entry(name.clone()).or_default();
-            push(runs, (*first, *last), node.clone(), |one, other| change(Some(one), Some(other)).is_none());
+            let next = SnapshotSpan { first: *first, last: *last, what: node.clone() };
+            push(runs, next, |one, other| change(Some(one), Some(other)).is_none());
         }
     }
     Ok(entries)
 }
 
 /// Appends what snapshots have, or extends the last row if that has the same and they follow it.
-fn push<T>(
-    runs: &mut Vec<SnapshotSpan<T>>,
-    (first, last): (usize, usize),
-    what: T,
-    is_same: impl Fn(&T, &T) -> bool,
-) {
+fn push<T>(runs: &mut Vec<SnapshotSpan<T>>, next: SnapshotSpan<T>, is_same: impl Fn(&T, &T) -> bool) {
     match runs.last_mut() {
-        Some(run) if run.last + 1 == first && is_same(&run.what, &what) => run.last = last,
-        _ => runs.push(SnapshotSpan { first, last, what }),
+        Some(run) if run.last + 1 == next.first && is_same(&run.what, &next.what) => run.last = next.last,
+        _ => runs.push(next),
     }
 }

@@ -6,7 +6,9 @@ use crate::{
     attrs::AttrsBuf,
     entry::{Entry, Kind, Meta},
     path::RelPath,
-    snapshot::store::{ContentRef, Folder, FolderRef, FolderRow, Snapshot, SnapshotError, Store},
+    snapshot::store::{
+        ContentRef, Folder, FolderRef, FolderRow, SizedContent, Snapshot, SnapshotError, Store,
+    },
     tree::stamps::IN_MOTION,
 };
 
@@ -197,7 +199,7 @@ pub fn files_in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath
     Ok(found)
 }
 
-/// Finds the file at a path, following a hard link.
+/// Finds the content of the file at a path, following a hard link; `None` if it is empty.
 ///
 /// # Errors
 /// If there is no entry, or one that is no file.
@@ -205,12 +207,12 @@ pub fn file_at(
     store: &Store,
     snapshot: &Snapshot,
     path: &RelPath,
-) -> Result<(Option<ContentRef>, u64), SnapshotError> {
+) -> Result<Option<SizedContent>, SnapshotError> {
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: path.to_string() };
     let mut to = path.clone();
     for _ in 0..MAX_HOPS {
         match node_at(store, snapshot, &to)?.ok_or_else(missing)?.what {
-            What::File { len, content } => return Ok((content, len)),
+            What::File { len, content } => return Ok(content.map(|content| SizedContent { content, len })),
             What::HardLink(leader) => to = RelPath::parse(&leader).map_err(|_| missing())?,
             other => {
                 return Err(SnapshotError::WrongKind {

@@ -11,6 +11,7 @@ use contract::SnapshotEngine;
 
 use super::damaged_paths::{Damage, Damaged};
 use crate::{
+    entry::FullMeta,
     monitor::Monitor,
     path::RelPath,
     report::Failures,
@@ -18,7 +19,8 @@ use crate::{
     scan::scan,
     snapshot::{
         create::{
-            FileStorer, ScannedTree, before_tick, options_of, plan_all_below, store_contents, write_planned,
+            ComparedDir, FileStorer, ScannedTree, before_tick, options_of, plan_all_below, store_contents,
+            write_planned,
         },
         store::{
             Engine, Folder, FolderId, FolderRef, ObjectRef, Packing, Roots, SnapshotError, SnapshotId, Store,
@@ -26,7 +28,6 @@ use crate::{
         },
         typed_time::time_of,
     },
-    tree::dir::DirId,
 };
 
 /// The origin of a directory that was read from the live tree.
@@ -131,20 +132,20 @@ impl Healthy {
         let before = before_tick(writer.now().map_err(io::Error::other)?);
         let (options, failures) = (options_of(before), Failures::default());
         let tree = scan(live, &options, &failures, monitor)?;
-        let mut dirs: Vec<(DirId, RelPath)> = Vec::new();
+        let mut dirs: Vec<ComparedDir> = Vec::new();
         for (folder, path) in wanted {
             let dir = tree.find(path).filter(|dir| tree.dirs[*dir as usize].digest == folder.digest);
-            dirs.extend(dir.map(|dir| (dir, path.clone())));
+            dirs.extend(dir.map(|dir| ComparedDir { dir, path: path.clone(), old: None }));
         }
         // A directory below another one of them is written with that.
-        dirs.sort_by_key(|(_, path)| path.names().count());
-        let mut tops: Vec<(DirId, RelPath)> = Vec::new();
-        for (dir, path) in dirs {
-            if !tops.iter().any(|(_, top)| path.starts_with(top)) {
-                tops.push((dir, path));
+        dirs.sort_by_key(|dir| dir.path.names().count());
+        let mut tops: Vec<ComparedDir> = Vec::new();
+        for dir in dirs {
+            if !tops.iter().any(|top| dir.path.starts_with(&top.path)) {
+                tops.push(dir);
             }
         }
-        let root_meta = (tree.root_meta, tree.root_attrs.clone());
+        let root_meta = FullMeta { meta: tree.root_meta, attrs: tree.root_attrs.clone() };
         let source = ScannedTree { tree: &tree, root_meta, root: live, before, began, written: None };
         let engine = choose_engine(SnapshotEngine::Auto, writer.store.dir()).unwrap_or(Engine::Copy);
         let device = live.device()?;
@@ -216,7 +217,7 @@ impl Repointing<'_> {
         if children == read.children {
             Ok(folder.place)
         } else {
-            self.packing.folder(&Folder { children, ..read }.encode().1)
+            self.packing.folder(&Folder { children, ..read }.encode().bytes)
         }
     }
 }

@@ -151,21 +151,20 @@ impl Repair {
                 Some(error) => self.steps.push(RepairStep::LeaveOut(id, error)),
             }
         }
-        self.forget(&damaged, &guesses, &roots);
+        self.forget(&damaged, guesses.iter().map(|(id, _)| *id), &roots);
         roots.is_cut = false;
         self.write(roots);
         Ok(())
     }
 
     /// Names the damaged places of the list that nothing was found of.
-    fn forget(&mut self, damaged: &[Vec<u8>], guesses: &[(SnapshotId, Option<Snapshot>)], roots: &Roots) {
+    fn forget(&mut self, damaged: &[Vec<u8>], guessed: impl Iterator<Item = SnapshotId>, roots: &Roots) {
         let is_told = |id: &SnapshotId, steps: &[RepairStep]| {
             let is_left_out =
                 |step: &RepairStep| matches!(step, RepairStep::LeaveOut(other, _) if other == id);
             roots.get(*id).is_some() || steps.iter().any(is_left_out)
         };
-        let lost: BTreeSet<SnapshotId> =
-            guesses.iter().map(|(id, _)| *id).filter(|id| !is_told(id, &self.steps)).collect();
+        let lost: BTreeSet<SnapshotId> = guessed.filter(|id| !is_told(id, &self.steps)).collect();
         let unread = damaged.iter().filter(|bytes| Snapshot::guesses(bytes).next().is_none()).count();
         // Bytes without an id may be those of a snapshot that came back.
         let came_back = self.steps.iter().filter(|step| matches!(step, RepairStep::BringBack(..))).count();

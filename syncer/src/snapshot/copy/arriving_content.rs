@@ -1,15 +1,12 @@
 //! Content that is arriving from another store: in memory or in a file of this store, with its hash so far.
 
-use std::{
-    io,
-    os::fd::{AsFd as _, OwnedFd},
-};
+use std::{io, os::fd::AsFd as _};
 
 use super::copy_source::ContentPiece;
 use crate::{
     hash::ContentId,
     monitor::Monitor,
-    snapshot::store::{Engine, OpenContent, Packing, write_data},
+    snapshot::store::{Engine, OpenContent, Packing, PartFile, write_data},
 };
 
 /// Bytes that are read at once of an older version.
@@ -27,7 +24,7 @@ pub(crate) struct ArrivingContent<'p> {
 
 pub(crate) enum ArrivingInto {
     Memory(Vec<u8>),
-    File { file: OwnedFd, part: String },
+    File(PartFile),
 }
 
 impl<'p> ArrivingContent<'p> {
@@ -35,9 +32,9 @@ impl<'p> ArrivingContent<'p> {
         let into = if Engine::Copy.packs(len) {
             ArrivingInto::Memory(Vec::with_capacity(len as usize))
         } else {
-            let (file, part) = packing.create()?;
-            rustix::fs::ftruncate(&file, len)?;
-            ArrivingInto::File { file, part }
+            let part = packing.create()?;
+            rustix::fs::ftruncate(&part.file, len)?;
+            ArrivingInto::File(part)
         };
         Ok(Self { packing, monitor, into, hasher: blake3::Hasher::new(), at: 0, len })
     }
@@ -82,7 +79,7 @@ impl<'p> ArrivingContent<'p> {
         self.hasher.update(bytes);
         match &mut self.into {
             ArrivingInto::Memory(content) => content.extend_from_slice(bytes),
-            ArrivingInto::File { file, .. } => write_data(file.as_fd(), bytes, self.at)?,
+            ArrivingInto::File(part) => write_data(part.file.as_fd(), bytes, self.at)?,
         }
         self.at += bytes.len() as u64;
         Ok(())
@@ -117,8 +114,8 @@ impl<'p> ArrivingContent<'p> {
 impl Drop for ArrivingContent<'_> {
     /// Removes the file of content that was not kept; one that was has another name.
     fn drop(&mut self) {
-        if let ArrivingInto::File { part, .. } = &self.into {
-            self.packing.discard(part);
+        if let ArrivingInto::File(part) = &self.into {
+            self.packing.discard(&part.name);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Granules are compared at their places only, which is how databases and images change. What was inserted moves the
 //! rest, which is then sent.
 
-use crate::snapshot::store::{ContentRef, OpenContent, Store};
+use crate::snapshot::store::{OpenContent, SizedContent, Store};
 
 /// Shorter content is sent as a whole.
 pub(crate) const MIN_BYTES: u64 = 1 << 20;
@@ -29,11 +29,11 @@ pub(crate) struct ContentBasis {
 
 impl ContentBasis {
     /// Reads what the store has as an older version of content of `len` bytes; `None` if it cannot be read.
-    pub(crate) fn of(store: &Store, (content, had): (ContentRef, u64), len: u64) -> Option<Self> {
-        let content = store.content(&content).ok()?;
+    pub(crate) fn of(store: &Store, older: &SizedContent, len: u64) -> Option<Self> {
+        let content = store.content(&older.content).ok()?;
         let granule = granule_bytes(len);
         let mut buffer = vec![0; granule as usize];
-        let whole = had.min(len) / granule;
+        let whole = older.len.min(len) / granule;
         let hash = |nth: u64| {
             content.slice().read_exact_at(&mut buffer, nth * granule).ok()?;
             Some(hash_of(&buffer))

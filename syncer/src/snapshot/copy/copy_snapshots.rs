@@ -36,6 +36,8 @@ pub struct CopiedHistory {
     pub forgotten: Vec<SnapshotId>,
     /// The snapshots that cannot be copied, with the reasons.
     pub failed: Vec<(SnapshotId, String)>,
+    /// The number of copies of earlier runs that were dropped, because the rules do not keep them any more.
+    pub dropped: u64,
     /// Bytes of contents that have crossed.
     pub bytes: u64,
 }
@@ -49,6 +51,7 @@ impl CopiedHistory {
             healed: self.healed.len() as u64,
             forgotten: self.forgotten.len() as u64,
             failed: self.failed.len() as u64,
+            dropped: self.dropped,
             bytes: self.bytes,
             ..HistoryReport::default()
         };
@@ -73,7 +76,7 @@ pub fn copy_history(
     let offer = source.offer()?;
     let selected = selected(&offer, selection)?;
     let is_named = matches!(selection, CopySelection::Named(_));
-    copy_selected(writer, source, (&offer, &selected, is_named), by, monitor)
+    copy_selected(writer, source, &offer, &selected, is_named, by, monitor)
 }
 
 /// Copies these snapshots of an offer, whether they were forgotten here or not if they are named.
@@ -83,7 +86,9 @@ pub fn copy_history(
 pub fn copy_selected(
     writer: &mut Writer<'_>,
     source: &mut dyn HistorySource,
-    (offer, selected, are_named): (&OfferedHistory, &[&Snapshot], bool),
+    offer: &OfferedHistory,
+    selected: &[&Snapshot],
+    are_named: bool,
     by: &str,
     monitor: &Monitor,
 ) -> Result<CopiedHistory, SnapshotError> {
@@ -193,7 +198,7 @@ impl HistoryCopy<'_, '_, '_> {
         };
         let origin = self.origin_of(offered);
         let record = |fetched: &FetchedTree| is_own.then(|| made(fetched, origin).record());
-        let fetched = self.fetch((offered, old), pack, record).inspect_err(|_| self.writer.drop_new(pack))?;
+        let fetched = self.fetch(offered, old, pack, record).inspect_err(|_| self.writer.drop_new(pack))?;
         let snapshot = made(&fetched, origin);
         let mut roots = self.writer.roots.clone();
         roots.insert(snapshot.clone());
@@ -205,7 +210,7 @@ impl HistoryCopy<'_, '_, '_> {
     fn heal(&mut self, own: &Snapshot, offered: &Snapshot) -> Result<bool, SnapshotError> {
         let pack = self.random()?;
         let fetched = self
-            .fetch((offered, Some(own.tree)), pack, |_| None)
+            .fetch(offered, Some(own.tree), pack, |_| None)
             .inspect_err(|_| self.writer.drop_new(pack))?;
         if fetched.crossed == 0 && fetched.tree == own.tree {
             return Ok(false);
@@ -238,7 +243,8 @@ impl HistoryCopy<'_, '_, '_> {
     /// Brings the tree of a snapshot into the pack, which ends with what `record` returns.
     fn fetch(
         &mut self,
-        (offered, old): (&Snapshot, Option<FolderRef>),
+        offered: &Snapshot,
+        old: Option<FolderRef>,
         pack: SnapshotId,
         record: impl Fn(&FetchedTree) -> Option<Vec<u8>>,
     ) -> Result<FetchedTree, SnapshotError> {

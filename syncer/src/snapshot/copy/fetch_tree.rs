@@ -13,15 +13,14 @@ use super::{
     tree_counts::TreeCounts,
 };
 use crate::{
-    entry::Kind,
     hash::ContentId,
     monitor::Monitor,
     path::RelPath,
     snapshot::{
         create::write_folder,
         store::{
-            ContentRef, Engine, Folder, FolderId, FolderRef, FolderRow, Home, Packing, SnapshotError, Store,
-            io_error, overwrite,
+            ContentRef, Engine, Folder, FolderFile, FolderId, FolderRef, FolderRow, Home, Packing,
+            SizedContent, SnapshotError, Store, io_error, overwrite,
         },
     },
     tree::stamps::IN_MOTION,
@@ -79,8 +78,8 @@ struct WantedContent {
     needed_by: (usize, Box<[u8]>),
     /// Where this store has it damaged in a pack.
     damaged: Option<(u64, u64)>,
-    /// What the file had before, and its length: probably much of it is the same.
-    basis: Option<(ContentRef, u64)>,
+    /// What the file had before: probably much of it is the same.
+    basis: Option<SizedContent>,
     /// Its place here once it has arrived.
     here: Option<ContentRef>,
 }
@@ -169,13 +168,12 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
                 let old = old.as_ref().and_then(|old| old.child);
                 children.push(self.child(child, old, path, below));
             }
-            if let (Some((content, stamp)), Kind::File { size }) = (row.content, row.entry.kind) {
-                let (place, stamp) =
-                    self.content((content, size, stamp), old.as_ref(), (number, row.entry.name)).ok_or_else(
-                        || SnapshotError::Elsewhere(format!("it has a file of two lengths in {path}")),
-                    )?;
-                contents.push(place);
-                stamps.push(stamp);
+            if let Some(file) = row.file() {
+                let old = old.as_ref().and_then(FolderRow::file);
+                let two_lengths =
+                    || SnapshotError::Elsewhere(format!("it has a file of two lengths in {path}"));
+                contents.push(self.content(number, &file, old.as_ref()).ok_or_else(two_lengths)?);
+                stamps.push(stamp_of(&file, old.as_ref()));
             }
         }
         self.folders.push(FetchedFolder { path, folder, old, children, contents, stamps });
@@ -197,47 +195,32 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
         }
     }
 
-    /// Returns where the content of a file comes from, and the file's stamp; `None` if another file with this content
-    /// has another length.
+    /// Returns where the content of a file of the directory `folder` comes from; `None` if another file with this
+    /// content has another length.
     fn content(
         &mut self,
-        (there, len, stamp): (ContentRef, u64, u64),
-        old: Option<&FolderRow<'_>>,
-        (folder, name): (usize, &[u8]),
-    ) -> Option<(ContentPlace, u64)> {
-        let before = old.and_then(|old| match old.entry.kind {
-            Kind::File { size } => Some((old.content?.0, size)),
-            _ => None,
-        });
-        let old = old.filter(|old| old.entry.kind == Kind::File { size: len });
-        let old = old.and_then(|old| old.content).filter(|(old, _)| old.id == there.id);
-        let stamp = match (stamp, old) {
-            (IN_MOTION, _) => IN_MOTION,
-            (_, Some((_, own))) if own != IN_MOTION => own,
-            _ => 0,
-        };
+        folder: usize,
+        file: &FolderFile<'_>,
+        old: Option<&FolderFile<'_>>,
+    ) -> Option<ContentPlace> {
+        let FolderFile { entry, len, content: there, .. } = *file;
+        let same = old.filter(|old| has_same(old, file)).map(|old| old.content);
         let is_damaged = self.counts.is_damaged(&there.id);
-        let place = match old {
-            Some((old, _)) if !is_damaged => ContentPlace::Here(old),
-            old => {
-                let damaged = match old {
-                    Some((ContentRef { home: Home::Pack { pack, offset }, .. }, _)) => Some((pack, offset)),
-                    _ => None,
-                };
-                let number = *self.by_id.entry(there.id).or_insert(self.contents.len());
-                if number == self.contents.len() {
-                    let needed_by = (folder, name.into());
-                    let basis =
-                        before.filter(|(before, had)| before.id != there.id && *had.min(&len) >= MIN_BYTES);
-                    self.contents.push(WantedContent { there, len, needed_by, damaged, basis, here: None });
-                }
-                if self.contents[number].len != len {
-                    return None;
-                }
-                ContentPlace::Wanted(number)
-            }
+        if let Some(here) = same.filter(|_| !is_damaged) {
+            return Some(ContentPlace::Here(here));
+        }
+        let damaged = match same.map(|same| same.home) {
+            Some(Home::Pack { pack, offset }) => Some((pack, offset)),
+            _ => None,
         };
-        Some((place, stamp))
+        let number = *self.by_id.entry(there.id).or_insert(self.contents.len());
+        if number == self.contents.len() {
+            let needed_by = (folder, entry.name.into());
+            let basis = old.filter(|old| old.content.id != there.id && old.len.min(len) >= MIN_BYTES);
+            let basis = basis.map(|old| SizedContent { content: old.content, len: old.len });
+            self.contents.push(WantedContent { there, len, needed_by, damaged, basis, here: None });
+        }
+        (self.contents[number].len == len).then_some(ContentPlace::Wanted(number))
     }
 
     /// Finds what this store has in files of its own after all, and returns what the rest would take.
@@ -281,7 +264,7 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
     ) -> Result<u64, SnapshotError> {
         let delta = source.wants_bases();
         let basis = |wanted: &WantedContent| {
-            wanted.basis.filter(|_| delta).and_then(|basis| ContentBasis::of(self.store, basis, wanted.len))
+            wanted.basis.filter(|_| delta).and_then(|basis| ContentBasis::of(self.store, &basis, wanted.len))
         };
         let ask = |wanted: &WantedContent| {
             let (basis, granules) =
@@ -333,8 +316,8 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
             (ArrivingInto::Memory(bytes), None) => {
                 (self.packing.content(there.id, bytes).map_err(failed())?, 0)
             }
-            (ArrivingInto::File { part, .. }, _) => {
-                if self.packing.place_own(part, there.id).map_err(failed())? {
+            (ArrivingInto::File(part), _) => {
+                if self.packing.place_own(&part.name, there.id).map_err(failed())? {
                     self.placed.push(there.id);
                 }
                 (Home::Own, len)
@@ -385,6 +368,20 @@ impl<'a, 'c> TreeFetch<'a, 'c> {
         self.whole
             .or_else(|| here.first().copied().flatten())
             .ok_or_else(|| failed()(io::Error::other("the tree has no root")))
+    }
+}
+
+/// Returns whether two files have the same content.
+fn has_same(one: &FolderFile<'_>, other: &FolderFile<'_>) -> bool {
+    one.len == other.len && one.content.id == other.content.id
+}
+
+/// Returns the stamp that a file gets here: that of the `old` one, if it has the same content.
+fn stamp_of(file: &FolderFile<'_>, old: Option<&FolderFile<'_>>) -> u64 {
+    match old {
+        _ if file.stamp == IN_MOTION => IN_MOTION,
+        Some(old) if old.stamp != IN_MOTION && has_same(old, file) => old.stamp,
+        _ => 0,
     }
 }
 

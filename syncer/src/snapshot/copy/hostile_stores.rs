@@ -1,15 +1,10 @@
 //! Stores that somebody made up, in which each object has its hash: what no scan could have found is not taken over.
 
-use std::{fs, path::Path};
+use std::fs;
 
-use contract::CopySelection;
 use tempfile::TempDir;
 
-use super::{
-    copy_snapshots::{CopiedHistory, copy_history},
-    copy_source::StoredHistory,
-    lying_stores::{Lie, Lying, store, volume},
-};
+use super::lying_stores::{Lie, copy, store, volume};
 use crate::{
     attrs::Attrs,
     entry::{Entry, Kind, Meta},
@@ -19,9 +14,7 @@ use crate::{
     root::TreeLocation,
     snapshot::{
         create::{lock_volume, write_folder},
-        store::{
-            AuditLine, ContentRef, Folder, FolderRef, Home, Packing, SnapshotError, SnapshotId, Store, Writer,
-        },
+        store::{AuditLine, ContentRef, Folder, FolderRef, Home, Packing, SnapshotId, Store, Writer},
     },
 };
 
@@ -54,15 +47,6 @@ fn folder(entries: &[(&str, Kind<'_>)], children: Vec<FolderRef>, contents: Vec<
     }
     let stamps = vec![0; contents.len()];
     Folder { listing: listing.finish(), children, contents, stamps }
-}
-
-fn copy(from: &Path, to: &Path, lie: Option<Lie>, monitor: &Monitor) -> Result<CopiedHistory, SnapshotError> {
-    let there = store(from);
-    let roots = there.roots().unwrap();
-    let mut source = Lying { store: StoredHistory { store: &there, roots: &roots, volume: None }, lie };
-    let destination = lock_volume(&TreeLocation::from(to)).unwrap();
-    let mut writer = Writer::open(destination.state(), destination.root(), to, &Monitor::default()).unwrap();
-    copy_history(&mut writer, &mut source, &CopySelection::All, "test", monitor)
 }
 
 #[track_caller]

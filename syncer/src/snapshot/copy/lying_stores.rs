@@ -129,8 +129,8 @@ pub(super) fn volume() -> TempDir {
     fs::create_dir_all(dir.path().join("above/dir")).unwrap();
     fs::write(dir.path().join("above/dir/small"), "small content").unwrap();
     fs::write(dir.path().join("above/large"), vec![3; 300_000]).unwrap();
-    let how = (SnapshotEngine::Copy, &[][..]);
-    create_snapshot(&dir.path().into(), Labels::default(), how, &Failures::default()).unwrap();
+    create_snapshot(&dir.path().into(), Labels::default(), SnapshotEngine::Copy, &[], &Failures::default())
+        .unwrap();
     dir
 }
 
@@ -139,21 +139,25 @@ pub(super) fn store(dir: &Path) -> Store {
     Store::open(&root, dir).unwrap().unwrap()
 }
 
-/// Copies all snapshots of a store that lies to a new volume.
-fn copy(lie: Option<Lie>) -> (TempDir, TempDir, Result<CopiedHistory, SnapshotError>) {
-    let (from, to) = (volume(), TempDir::new().unwrap());
-    let (there, monitor) = (store(from.path()), Monitor::default());
+/// Copies all snapshots of a store that lies to another volume.
+pub(super) fn copy(
+    from: &Path,
+    to: &Path,
+    lie: Option<Lie>,
+    monitor: &Monitor,
+) -> Result<CopiedHistory, SnapshotError> {
+    let there = store(from);
     let roots = there.roots().unwrap();
     let mut source = Lying { store: StoredHistory { store: &there, roots: &roots, volume: None }, lie };
-    let destination = lock_volume(&TreeLocation::from(to.path())).unwrap();
-    let mut writer = Writer::open(destination.state(), destination.root(), to.path(), &monitor).unwrap();
-    let done = copy_history(&mut writer, &mut source, &CopySelection::All, "test", &monitor);
-    (from, to, done)
+    let destination = lock_volume(&TreeLocation::from(to)).unwrap();
+    let mut writer = Writer::open(destination.state(), destination.root(), to, &Monitor::default()).unwrap();
+    copy_history(&mut writer, &mut source, &CopySelection::All, "test", monitor)
 }
 
 #[test]
 fn what_a_store_says_of_counts_and_digests_is_not_believed() {
-    let (from, to, done) = copy(None);
+    let (from, to) = (volume(), TempDir::new().unwrap());
+    let done = copy(from.path(), to.path(), None, &Monitor::default());
     assert_eq!(done.unwrap().failed, []);
     let (there, here) = (store(from.path()).roots().unwrap(), store(to.path()).roots().unwrap());
     let (there, here) = (&there.snapshots[0], &here.snapshots[0]);
@@ -179,7 +183,8 @@ fn no_lie_makes_a_snapshot_visible_or_leaves_anything_behind() {
         Tags,
         AllHole,
     ] {
-        let (_from, to, done) = copy(Some(lie));
+        let (from, to) = (volume(), TempDir::new().unwrap());
+        let done = copy(from.path(), to.path(), Some(lie), &Monitor::default());
         let done = done.unwrap_or_else(|error| panic!("{lie:?}: {error}"));
         assert_eq!((done.copied.len(), done.failed.len()), (0, 1), "{lie:?}");
         let store = store(to.path());

@@ -74,8 +74,7 @@ fn grow(dir: &Path, depth: usize, width: usize) {
 }
 
 fn snapshot(dir: &Path) {
-    let how = (SnapshotEngine::Copy, &[][..]);
-    create_snapshot(&dir.into(), Labels::default(), how, &Failures::default()).unwrap();
+    create_snapshot(&dir.into(), Labels::default(), SnapshotEngine::Copy, &[], &Failures::default()).unwrap();
 }
 
 /// Returns the requests for a tree of which the other store has nothing, and for a change at its top.

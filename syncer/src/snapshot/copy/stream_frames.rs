@@ -203,5 +203,5 @@ pub(crate) fn decode_copied(bytes: &[u8]) -> Result<CopiedHistory, DecodeError> 
     let failed = failed.collect::<Result<_, DecodeError>>()?;
     let bytes = reader.varint()?;
     reader.finish()?;
-    Ok(CopiedHistory { copied, present, healed, forgotten, failed, bytes })
+    Ok(CopiedHistory { copied, present, healed, forgotten, failed, dropped: 0, bytes })
 }

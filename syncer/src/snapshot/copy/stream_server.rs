@@ -42,7 +42,7 @@ pub fn serve_history(
             kind::OFFER => history.offer().map(|offer| (kind::OFFER, encode_offer(&offer))).map(Some),
             kind::FOLDERS => {
                 let send = &mut |_, folder: Folder| {
-                    frames.send(kind::FOLDERS, &folder.encode().1).map_err(SnapshotError::Link)
+                    frames.send(kind::FOLDERS, &folder.encode().bytes).map_err(SnapshotError::Link)
                 };
                 history.folders(&read_folders(&mut reader)?, send).map(|()| None)
             }

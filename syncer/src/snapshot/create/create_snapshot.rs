@@ -8,7 +8,7 @@ use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 use super::{publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun};
 use crate::{
     destination::{Candidate, Destination, Settings, visible_attrs},
-    entry::Time,
+    entry::{FullMeta, Time},
     filter::Filter,
     kept_xattrs::Classes,
     monitor::Monitor,
@@ -61,6 +61,14 @@ fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
     rustix::fs::futimens(root.as_fd(), &Timestamps { last_access, last_modification })
 }
 
+/// A snapshot that is to be taken.
+pub(crate) struct WantedSnapshot {
+    pub labels: Labels,
+    pub engine: SnapshotEngine,
+    /// What is left out.
+    pub filter: Filter,
+}
+
 /// Takes a snapshot of the volume at `place`, without the entries that match the patterns of `exclude`. Unreadable ones
 /// go to `failures`.
 ///
@@ -69,15 +77,16 @@ fn reset_mtime(root: &Root, before: &Stat) -> rustix::io::Result<()> {
 pub fn create_snapshot(
     place: &TreeLocation,
     labels: Labels,
-    (engine, exclude): (SnapshotEngine, &[String]),
+    engine: SnapshotEngine,
+    exclude: &[String],
     failures: &Failures,
 ) -> Result<Snapshot, SnapshotError> {
-    let how = (engine, excluding(exclude)?);
+    let wanted = WantedSnapshot { labels, engine, filter: excluding(exclude)? };
     let destination = lock_volume(place)?;
     let path = place.path();
     let mut writer = Writer::open(destination.state(), destination.root(), &path, &Monitor::default())?;
     let (root, monitor) = (destination.root(), Monitor::default());
-    let snapshot = create_in(&mut writer, root, labels, how, failures, KnownFromRun::default(), &monitor)?;
+    let snapshot = create_in(&mut writer, root, wanted, failures, KnownFromRun::default(), &monitor)?;
     drop(writer);
     destination.close();
     Ok(snapshot)
@@ -91,8 +100,7 @@ pub fn create_snapshot(
 pub(crate) fn create_in(
     writer: &mut Writer<'_>,
     root: &Root,
-    labels: Labels,
-    (engine, filter): (SnapshotEngine, Filter),
+    WantedSnapshot { labels, engine, filter }: WantedSnapshot,
     failures: &Failures,
     known: KnownFromRun<'_>,
     monitor: &Monitor,
@@ -108,7 +116,7 @@ pub(crate) fn create_in(
             let written = known.written.map(|written| written as &dyn WrittenEntries);
             let known = KnownTree { scan: known.scan, written };
             scanned = scan_changes(root, &options, known, failures, monitor).map_err(scanning)?;
-            (&scanned, (scanned.root_meta, scanned.root_attrs.clone()))
+            (&scanned, FullMeta { meta: scanned.root_meta, attrs: scanned.root_attrs.clone() })
         }
     };
     let source = ScannedTree { tree, root, root_meta, before, began, written: known.written };

@@ -33,6 +33,8 @@ pub(crate) enum Slot {
 pub(crate) struct WantedFile {
     /// Its index in the listing.
     pub index: u32,
+    /// Its index among the slots of its directory.
+    pub slot: u32,
     /// Its content in the last snapshot.
     pub old: Option<ContentRef>,
 }
@@ -87,10 +89,9 @@ pub(crate) fn plan(
     plan_from(vec![ComparedDir { dir: ROOT, path: RelPath::root(), old: last.copied() }], tree, store, damage)
 }
 
-/// Plans to write these directories of a tree and all below them, whatever the store has of them.
-pub(crate) fn plan_all_below(dirs: Vec<(DirId, RelPath)>, tree: &Tree, store: &Store) -> PlannedFolders {
-    let dirs = dirs.into_iter().map(|(dir, path)| ComparedDir { dir, path, old: None });
-    let mut planned = plan_from(dirs.collect(), tree, store, &KnownDamage::default());
+/// Plans to write these directories of a tree and all below them.
+pub(crate) fn plan_all_below(dirs: Vec<ComparedDir>, tree: &Tree, store: &Store) -> PlannedFolders {
+    let mut planned = plan_from(dirs, tree, store, &KnownDamage::default());
     // They need not be equally deep, and a directory is written after those in it.
     planned.making.sort_by_key(Making::depth);
     planned
@@ -114,13 +115,15 @@ fn plan_from(
         let compared = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
             let ComparedDir { dir, path, old } = &level[nth];
             let old = old.and_then(|old| readable(store, &old));
-            compare(&tree.dirs[*dir as usize], path, old.as_ref(), &|old, entry, stamp| {
+            let scanned = &tree.dirs[*dir as usize];
+            let slots = slots_of(scanned, old.as_ref(), &|old, entry, stamp| {
                 stamp != 0
                     && stamp == old.stamp
                     && old.entry.kind == entry.kind
                     && old.entry.meta.mtime == entry.meta.mtime
                     && !damage.contents.contains(&old.content.id)
-            })
+            });
+            (slots, subdirectories(scanned, path, old.as_ref()))
         });
         let mut below = Vec::new();
         for (ComparedDir { dir, path, old }, (slots, subdirectories)) in level.into_iter().zip(compared) {
@@ -135,13 +138,8 @@ fn plan_from(
 /// Says whether a file is unchanged since the last snapshot, by its entry and its stamp.
 pub(crate) type IsSame<'t> = dyn Fn(&FolderFile<'_>, &Entry<'_>, u64) -> bool + 't;
 
-/// Compares a directory with the `old` one. Returns a slot for each file, and its subdirectories.
-pub(crate) fn compare(
-    dir: &Dir,
-    path: &RelPath,
-    old: Option<&Folder>,
-    is_same: &IsSame<'_>,
-) -> (Vec<Slot>, Vec<ComparedDir>) {
+/// Returns the subdirectories of a directory, with those that the `old` one has in their places.
+pub(crate) fn subdirectories(dir: &Dir, path: &RelPath, old: Option<&Folder>) -> Vec<ComparedDir> {
     let mut dirs = old.into_iter().flat_map(Folder::subfolders).peekable();
     let names = dir.listing.iter().filter(|entry| entry.kind == Kind::Dir).map(|entry| entry.name);
     let subdirectory = |(dir, name): (DirId, &[u8])| {
@@ -150,8 +148,7 @@ pub(crate) fn compare(
         let old = seek(&mut dirs, name, |(other, _)| other).map(|(_, folder)| folder);
         Some(ComparedDir { dir, path, old })
     };
-    let subdirectories = (dir.first_child..).zip(names).filter_map(subdirectory).collect();
-    (slots(dir, old, is_same), subdirectories)
+    (dir.first_child..).zip(names).filter_map(subdirectory).collect()
 }
 
 fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
@@ -161,14 +158,19 @@ fn readable(store: &Store, folder: &FolderRef) -> Option<Folder> {
 }
 
 /// Finds the files that are unchanged since the last snapshot: those of the same name that `is_same` says it of.
-fn slots(dir: &Dir, old: Option<&Folder>, is_same: &IsSame<'_>) -> Vec<Slot> {
+pub(crate) fn slots_of(dir: &Dir, old: Option<&Folder>, is_same: &IsSame<'_>) -> Vec<Slot> {
     let mut old = old.into_iter().flat_map(Folder::files).peekable();
     let files = (0..).zip(&dir.listing).filter(|(_, entry)| entry.kind.has_content());
-    let slot = |((index, entry), stamp): ((u32, Entry<'_>), u64)| match seek(&mut old, entry.name, |old| {
-        old.entry.name
-    }) {
-        Some(old) if is_same(&old, &entry, stamp) => Slot::Stored(old.content, stamp),
-        old => Slot::Wanted(WantedFile { index, old: old.map(|old| old.content) }),
-    };
-    files.zip(dir.stamps_of_files()).map(slot).collect()
+    let mut slots = Vec::new();
+    for ((index, entry), stamp) in files.zip(dir.stamps_of_files()) {
+        let old = seek(&mut old, entry.name, |old| old.entry.name);
+        slots.push(match old {
+            Some(old) if is_same(&old, &entry, stamp) => Slot::Stored(old.content, stamp),
+            old => {
+                let (slot, old) = (slots.len() as u32, old.map(|old| old.content));
+                Slot::Wanted(WantedFile { index, slot, old })
+            }
+        });
+    }
+    slots
 }

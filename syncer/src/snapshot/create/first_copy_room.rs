@@ -53,7 +53,8 @@ pub(crate) fn copy_of(
 /// If the volume cannot be read; if the copy does not fit, unless `engine` asks for copies.
 pub fn first_copy(
     place: &TreeLocation,
-    (engine, exclude): (SnapshotEngine, &[String]),
+    engine: SnapshotEngine,
+    exclude: &[String],
 ) -> Result<Option<FirstCopy>, SnapshotError> {
     let (root, path) = (Root::enter(place)?, place.path());
     if !copies(&root, &path, engine)? {

@@ -11,10 +11,10 @@ pub(crate) mod store_live_file;
 pub(crate) mod write_folders;
 pub(crate) mod written_by_run;
 
-pub(crate) use create_snapshot::{before_tick, create_in, is_like_own_scan, options_of};
+pub(crate) use create_snapshot::{WantedSnapshot, before_tick, create_in, is_like_own_scan, options_of};
 pub use create_snapshot::{create_snapshot, lock_or_make_volume, lock_volume};
 pub(crate) use find_unchanged::{
-    ComparedDir, Making, PlannedFolders, Slot, WantedFile, compare, plan_all_below,
+    ComparedDir, Making, PlannedFolders, Slot, WantedFile, plan_all_below, slots_of, subdirectories,
 };
 pub(crate) use first_copy_room::copy_of;
 pub use first_copy_room::{FirstCopy, first_copy};

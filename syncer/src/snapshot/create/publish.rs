@@ -110,8 +110,8 @@ pub(crate) fn record(
     Snapshot {
         id,
         tree: made.tree,
-        root_meta: source.root_meta.0,
-        root_attrs: source.root_meta.1.clone(),
+        root_meta: source.root_meta.meta,
+        root_attrs: source.root_meta.attrs.clone(),
         began: source.began,
         taken: time_of(SystemTime::now()),
         entries: source.tree.totals.entries,

@@ -89,14 +89,14 @@ pub(crate) fn read_until_quiet<R: ReadLive>(
         let read = reader.read(&file, &stat);
         if let Err(error) = &read
             && !reader.is_of_store(error)
-            && key(&stat) != key(&regular(&file)?)
+            && !is_unwritten(&stat, &regular(&file)?)
         {
             // It became shorter while it was read.
             continue;
         }
         last.take().iter().for_each(|last| reader.discard(&last.content));
         let Attempt { content, after, is_clone } = read?;
-        let is_quiet = key(&stat) == key(&after);
+        let is_quiet = is_unwritten(&stat, &after);
         let stamp = match (is_quiet, is_clone) {
             (true, true) => stamp_of_stat(&stat, before, device),
             (true, false) if !in_motion => stamp_of_stat(&stat, before, device),
@@ -113,7 +113,8 @@ pub(crate) fn read_until_quiet<R: ReadLive>(
     last.ok_or_else(|| io::Error::other("the file kept changing while it was read").into())
 }
 
-/// Returns what changes when a file is written to.
-pub(crate) fn key(stat: &Stat) -> (i64, Time, Time) {
-    (stat.st_size, modified(stat), changed(stat))
+/// Returns whether a file was not written to between two of its statuses.
+pub(crate) fn is_unwritten(before: &Stat, after: &Stat) -> bool {
+    let key = |stat: &Stat| (stat.st_size, modified(stat), changed(stat));
+    key(before) == key(after)
 }

@@ -14,7 +14,7 @@ pub(super) fn small_changes(old: &FolderRef, folder: &Folder, len: usize, store:
     if len < SMALL_FOLDER_BYTES {
         return None;
     }
-    let (place, base) = store.base_of(old).ok()?;
-    let changes = FolderChanges::between(place, &base, folder).encode();
+    let base = store.base_of(old).ok()?;
+    let changes = FolderChanges::between(base.place, &base.folder, folder).encode();
     (changes.len() <= len / SHARE_OF_FOLDER).then_some(changes)
 }

@@ -13,8 +13,7 @@ use super::{
     written_by_run::{PackedFile, WrittenFiles},
 };
 use crate::{
-    attrs::AttrsBuf,
-    entry::{Entry, Kind, Meta, Time},
+    entry::{Entry, FullMeta, Kind, Time},
     listing::EntryIndex,
     path::RelPath,
     report::Failures,
@@ -33,7 +32,7 @@ pub(crate) struct ScannedTree<'a> {
     /// Its listings, scanned with stamps.
     pub tree: &'a Tree,
     /// The root directory's own metadata and attributes.
-    pub root_meta: (Meta, AttrsBuf),
+    pub root_meta: FullMeta,
     /// The root that its files are read from.
     pub root: &'a Root,
     /// Files that were changed since then, by the file system's clock, get no stamp.
@@ -48,8 +47,7 @@ pub(crate) struct ScannedTree<'a> {
 struct Unit {
     /// The directory's index among those to write.
     making: usize,
-    /// Each file, and its index among the directory's slots.
-    files: Vec<(usize, WantedFile)>,
+    files: Vec<WantedFile>,
 }
 
 /// Takes the content of all wanted files into the store. Returns the number of bytes in new files of their own.
@@ -68,7 +66,7 @@ pub(crate) fn store_contents(
     });
     for (Unit { making, files }, stored) in units.iter().zip(stored) {
         let slots = &mut planned.making[*making].slots;
-        files.iter().zip(stored).for_each(|((slot, _), stored)| slots[*slot] = stored);
+        files.iter().zip(stored).for_each(|(file, stored)| slots[file.slot as usize] = stored);
     }
     planned.grown = grown.into_inner();
     added.into_inner()
@@ -77,11 +75,11 @@ pub(crate) fn store_contents(
 fn units(planned: &PlannedFolders) -> Vec<Unit> {
     let mut units = Vec::new();
     for (nth, making) in planned.making.iter().enumerate() {
-        let wanted = making.slots.iter().enumerate().filter_map(|(slot, state)| match state {
-            Slot::Wanted(file) => Some((slot, *file)),
+        let wanted = making.slots.iter().filter_map(|slot| match slot {
+            Slot::Wanted(file) => Some(*file),
             _ => None,
         });
-        let wanted: Vec<(usize, WantedFile)> = wanted.collect();
+        let wanted: Vec<WantedFile> = wanted.collect();
         let parts = wanted.chunks(FILES_PER_UNIT);
         units.extend(parts.map(|files| Unit { making: nth, files: files.to_vec() }));
     }
@@ -104,15 +102,15 @@ type OpenedDir = Option<io::Result<OwnedFd>>;
 
 impl Storing<'_> {
     /// Takes some files of a directory. Once the publication is broken, it takes no more.
-    fn unit(&self, making: &Making, files: &[(usize, WantedFile)]) -> Vec<Slot> {
+    fn unit(&self, making: &Making, files: &[WantedFile]) -> Vec<Slot> {
         let listed = &self.source.tree.dirs[making.dir as usize];
-        let Some(&(_, WantedFile { index: first, .. })) = files.first() else { return Vec::new() };
+        let Some(&WantedFile { index: first, .. }) = files.first() else { return Vec::new() };
         let mut entries = (first..).zip(EntryIndex::of(&listed.listing).from(first)).peekable();
         let first_name = entries.peek().map_or(&b""[..], |(_, entry)| entry.name);
         let mut packed = self.storer.packed(&making.path, first_name).peekable();
         let mut opened = None;
         let mut stored = Vec::with_capacity(files.len());
-        for &(_, WantedFile { index, old }) in files {
+        for &WantedFile { index, old, .. } in files {
             let Some((_, entry)) = entries.find(|(at, _)| *at == index) else { break };
             if self.storer.broken.get().is_some() {
                 break;

@@ -9,7 +9,7 @@ use std::{
 use rustix::{fs::Stat, io::Errno};
 
 use super::{
-    read_until_quiet::{Attempt, KeptRead, ReadLive, key, read_until_quiet},
+    read_until_quiet::{Attempt, KeptRead, ReadLive, is_unwritten, read_until_quiet},
     written_by_run::{PackedFile, WrittenFiles},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     hash::ContentId,
     monitor::Monitor,
     path::RelPath,
-    snapshot::store::{ContentRef, Engine, Home, Packing, id_of_visited, regular, write_data},
+    snapshot::store::{ContentRef, Engine, Home, Packing, PartFile, id_of_visited, regular, write_data},
     sys::{file_part::Slice, stat::meta_of},
 };
 
@@ -153,15 +153,10 @@ impl FileStorer<'_> {
     }
 
     /// Fills a file of the store with a clone or a copy of another file.
-    fn fill(
-        &self,
-        from: &OwnedFd,
-        stat: &Stat,
-        to: &OwnedFd,
-        part: &str,
-    ) -> io::Result<Attempt<ReadContent>> {
+    fn fill(&self, from: &OwnedFd, stat: &Stat, part: &PartFile) -> io::Result<Attempt<ReadContent>> {
+        let to = &part.file;
         let read = |id, len, after, is_clone| {
-            let content = ReadContent::Own { part: part.into(), id, len };
+            let content = ReadContent::Own { part: part.name.clone(), id, len };
             Attempt { content, after, is_clone }
         };
         if self.engine == Engine::Clone {
@@ -170,7 +165,7 @@ impl FileStorer<'_> {
                 Ok(()) => {
                     let (after, len) = (regular(from)?, rustix::fs::fstat(to)?.st_size as u64);
                     // A file that the run wrote need not be read again.
-                    let known = self.written.filter(|_| key(stat) == key(&after));
+                    let known = self.written.filter(|_| is_unwritten(stat, &after));
                     let known = known.and_then(|written| written.id_of(stat));
                     let hash = || id_of_visited(Slice::all_of(to.as_fd()), len, &|_, _| self.go_on());
                     return Ok(read(known.map_or_else(hash, Ok)?, len, after, true));
@@ -204,8 +199,8 @@ impl ReadLive for &FileStorer<'_> {
     fn read(&mut self, file: &OwnedFd, stat: &Stat) -> io::Result<Attempt<ReadContent>> {
         let len = stat.st_size as u64;
         if len > 0 && !self.engine.packs(len) {
-            let (to, part) = self.stored(self.packing.create())?;
-            return self.fill(file, stat, &to, &part).inspect_err(|_| self.packing.discard(&part));
+            let part = self.stored(self.packing.create())?;
+            return self.fill(file, stat, &part).inspect_err(|_| self.packing.discard(&part.name));
         }
         let mut bytes = vec![0; len as usize];
         Slice::all_of(file.as_fd()).read_exact_at(&mut bytes, 0)?;

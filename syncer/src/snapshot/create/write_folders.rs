@@ -8,7 +8,7 @@ use crate::{
     entry::Kind,
     hash::TreeDigest,
     listing::{Listing, ListingBuilder},
-    snapshot::store::{Folder, FolderRef, Packing, Store, with_check},
+    snapshot::store::{EncodedFolder, Folder, FolderRef, Packing, Store, with_check},
     sys::cores::on_cores,
     tree::{Tree, stamps::Stamps},
 };
@@ -57,7 +57,7 @@ pub(crate) fn write_folder(
     packing: &Packing<'_>,
 ) -> std::io::Result<FolderRef> {
     let (digest, seen) = (digest_of(folder), seen_of(folder));
-    let (id, bytes) = folder.encode_unchecked();
+    let EncodedFolder { id, bytes } = folder.encode_unchecked();
     // The id does not cover the places of objects, which change where damaged ones were stored again.
     let refers_to_same = |old: &FolderRef| {
         let there = store.folder(old);

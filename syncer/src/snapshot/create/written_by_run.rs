@@ -118,7 +118,8 @@ impl WrittenFiles {
     /// attributes, have several names, or were written to since: the snapshot has to look at them.
     pub(crate) fn add_new(
         &self,
-        (dir, name): (&RelPath, &[u8]),
+        dir: &RelPath,
+        name: &[u8],
         file: BorrowedFd<'_>,
         mtime: Time,
         content: &[u8],
@@ -287,7 +288,7 @@ mod tests {
             let file = create(&path, content);
             let mtime = modified(&rustix::fs::fstat(&file).unwrap());
             prepare(&path);
-            written.add_new((&folder, name.as_bytes()), file.as_fd(), mtime, content.as_bytes());
+            written.add_new(&folder, name.as_bytes(), file.as_fd(), mtime, content.as_bytes());
         };
         add("with attributes", "a", &|path| {
             rustix::fs::setxattr(path, "user.a", b"b", XattrFlags::empty()).unwrap();

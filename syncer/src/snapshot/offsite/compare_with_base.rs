@@ -4,7 +4,7 @@ use crate::{
     entry::{Entry, Time},
     path::RelPath,
     snapshot::{
-        create::{ComparedDir, Making, PlannedFolders, compare},
+        create::{ComparedDir, Making, PlannedFolders, slots_of, subdirectories},
         store::{Folder, FolderFile, FolderId, FolderRef, Snapshot, SnapshotError},
     },
     tree::{
@@ -30,7 +30,8 @@ pub(crate) fn quiet_before(began: Time) -> Time {
 /// Where the store has lost contents, they are read again.
 pub(crate) fn plan_offsite(
     tree: &Tree,
-    (base, reads_all): (Option<&Snapshot>, bool),
+    base: Option<&Snapshot>,
+    reads_all: bool,
     store: &mut dyn OffsiteStore,
 ) -> Result<PlannedFolders, SnapshotError> {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
@@ -57,8 +58,9 @@ pub(crate) fn plan_offsite(
                     && (old.stamp != 0 || old.entry.meta.mtime < quiet)
                     && store.has_content(old.content.id, old.len)
             };
-            let (slots, subdirectories) = compare(&tree.dirs[dir as usize], &path, folder.as_ref(), &is_same);
-            below.extend(subdirectories);
+            let scanned = &tree.dirs[dir as usize];
+            let slots = slots_of(scanned, folder.as_ref(), &is_same);
+            below.extend(subdirectories(scanned, &path, folder.as_ref()));
             planned.making.push(Making { dir, path, old, slots });
         }
         level = below;

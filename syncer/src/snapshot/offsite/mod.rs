@@ -6,5 +6,7 @@ pub(crate) mod read_for_offsite;
 pub(crate) mod take_offsite;
 
 pub(crate) use compare_with_base::quiet_before;
-pub use offsite_store::{ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder};
+pub use offsite_store::{
+    ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder, RemovedSnapshots, VerifiedShare,
+};
 pub(crate) use take_offsite::{OffsiteWork, take_offsite};

@@ -20,6 +20,24 @@ pub type ChangeRoots<'t> = dyn FnMut(&mut Roots) -> Result<(), SnapshotError> + 
 /// Names the snapshots of a list that go.
 pub type JudgeRoots<'t> = dyn Fn(&Roots) -> Result<BTreeSet<SnapshotId>, SnapshotError> + 't;
 
+/// The snapshots that were removed, and the bytes that this freed.
+#[derive(Debug)]
+pub struct RemovedSnapshots {
+    /// The snapshots.
+    pub snapshots: BTreeSet<SnapshotId>,
+    /// The freed bytes.
+    pub bytes: u64,
+}
+
+/// The part of a store that was checked, and what was found in it.
+#[derive(Debug)]
+pub struct VerifiedShare {
+    /// The part.
+    pub part: StoreShare,
+    /// The result.
+    pub verified: Verified,
+}
+
 /// A store elsewhere that takes a tree file by file, and shows it when all of it is there.
 pub trait OffsiteStore {
     /// Returns its list as it was read or written last.
@@ -78,15 +96,15 @@ pub trait OffsiteStore {
     /// If the list cannot be changed; an error of `change`.
     fn publish(&mut self, snapshot: &Snapshot, change: &mut ChangeRoots<'_>) -> Result<bool, SnapshotError>;
 
-    /// Removes the snapshots that `judge` names, and what only they need. Returns them, and the bytes that it freed.
+    /// Removes the snapshots that `judge` names, and what only they need.
     ///
     /// # Errors
     /// If a snapshot that stays cannot be read, or the list not be changed.
-    fn remove(&mut self, judge: &JudgeRoots<'_>) -> Result<(BTreeSet<SnapshotId>, u64), SnapshotError>;
+    fn remove(&mut self, judge: &JudgeRoots<'_>) -> Result<RemovedSnapshots, SnapshotError>;
 
     /// Checks the next of `of` parts of it. What is damaged is sent again by the next runs that have it.
     ///
     /// # Errors
     /// If it does not answer, or its list is damaged.
-    fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<(StoreShare, Verified), SnapshotError>;
+    fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<VerifiedShare, SnapshotError>;
 }

@@ -149,9 +149,8 @@ mod tests {
 
     use super::*;
     use crate::snapshot::{
-        SnapshotId,
         check::{ReadPace, StoreShare, Verified},
-        offsite::{ChangeRoots, JudgeRoots, ReceiveOldFolder},
+        offsite::{ChangeRoots, JudgeRoots, ReceiveOldFolder, RemovedSnapshots, VerifiedShare},
         store::{Folder, FolderId, Roots, Snapshot},
     };
 
@@ -197,11 +196,11 @@ mod tests {
         fn publish(&mut self, _: &Snapshot, _: &mut ChangeRoots<'_>) -> Result<bool, SnapshotError> {
             Ok(true)
         }
-        fn remove(&mut self, _: &JudgeRoots<'_>) -> Result<(BTreeSet<SnapshotId>, u64), SnapshotError> {
-            Ok((BTreeSet::new(), 0))
+        fn remove(&mut self, _: &JudgeRoots<'_>) -> Result<RemovedSnapshots, SnapshotError> {
+            Ok(RemovedSnapshots { snapshots: BTreeSet::new(), bytes: 0 })
         }
-        fn verify(&mut self, of: u64, _: &ReadPace<'_>) -> Result<(StoreShare, Verified), SnapshotError> {
-            Ok((StoreShare { nth: 1, of }, Verified::default()))
+        fn verify(&mut self, of: u64, _: &ReadPace<'_>) -> Result<VerifiedShare, SnapshotError> {
+            Ok(VerifiedShare { part: StoreShare { nth: 1, of }, verified: Verified::default() })
         }
     }
 

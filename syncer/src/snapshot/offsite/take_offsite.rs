@@ -60,7 +60,8 @@ pub(crate) fn take_offsite(
     of: &OffsiteWork<'_>,
     store: &mut dyn OffsiteStore,
     change: &mut ChangeRoots<'_>,
-    (enter, work): (&mut dyn FnMut(Phase), &mut Work),
+    enter: &mut dyn FnMut(Phase),
+    work: &mut Work,
 ) -> Result<Snapshot, SnapshotError> {
     of.labels.check()?;
     let id = SnapshotId::random().map_err(io_error("make an id for", "the snapshot"))?;
@@ -70,7 +71,7 @@ pub(crate) fn take_offsite(
         of.failures.go_back_to(&failures);
         enter(Phase::Plan);
         let base = base_of(store, &of.labels.job).cloned();
-        let mut planned = plan_offsite(of.source.tree, (base.as_ref(), of.reads_all), store)?;
+        let mut planned = plan_offsite(of.source.tree, base.as_ref(), of.reads_all, store)?;
         enter(Phase::Transfer);
         read_contents(of, &mut planned, store, work)?;
         let bytes = of.source.tree.totals.bytes.saturating_add_signed(planned.grown);
@@ -109,7 +110,7 @@ fn read_contents(
         let mut index = EntryIndex::of(&of.source.tree.dirs[making.dir as usize].listing);
         let mut opened = None;
         for at in 0..making.slots.len() {
-            let Slot::Wanted(WantedFile { index: nth, old }) = making.slots[at] else { continue };
+            let Slot::Wanted(WantedFile { index: nth, old, .. }) = making.slots[at] else { continue };
             let Some(entry) = index.from(nth).next() else { continue };
             let dir = opened.get_or_insert_with(|| of.source.root.dir(&making.path));
             let read = match dir {

@@ -19,8 +19,8 @@ use rustix::{
 };
 
 use crate::snapshot::store::{
-    CONTENT, ContentRef, Home, PACK_MAGIC, PACKS, Referred, Roots, Snapshot, SnapshotError, SnapshotId,
-    Store, TRASH, Writer, gather, io_error, lock_out_readers, names, open_file,
+    CONTENT, ContentRef, Home, ObjectRef, PACK_MAGIC, PACKS, Referred, Roots, Snapshot, SnapshotError,
+    SnapshotId, Store, TRASH, Writer, gather, io_error, lock_out_readers, names, open_file,
 };
 
 /// Unused ranges of a pack are freed in blocks of this many bytes.
@@ -94,13 +94,16 @@ pub fn plan_collection(
     Ok(plan)
 }
 
-/// Finds the packs that none of these snapshots added, with their names. A pack needs no search for unused objects
-/// while the snapshot that added it stays, because that snapshot needs all of it.
-fn packs_of_none(store: &Store, stay: &[&Snapshot]) -> io::Result<Vec<(Option<u64>, String)>> {
+/// Returns the names of the packs that none of these snapshots added. A pack needs no search for unused objects while
+/// the snapshot that added it stays, because that snapshot needs all of it.
+fn packs_of_none(store: &Store, stay: &[&Snapshot]) -> io::Result<Vec<String>> {
     let added: HashSet<u64> = stay.iter().map(|snapshot| snapshot.id.0).collect();
-    let id = |name: &str| name.parse::<SnapshotId>().ok().map(|id| id.0);
-    let others = names(store.dir(), PACKS)?.into_iter().map(|name| (id(&name), name));
-    Ok(others.filter(|(id, _)| id.is_none_or(|id| !added.contains(&id))).collect())
+    let is_other = |name: &String| pack_of_name(name).is_none_or(|pack| !added.contains(&pack));
+    Ok(names(store.dir(), PACKS)?.into_iter().filter(is_other).collect())
+}
+
+fn pack_of_name(name: &str) -> Option<u64> {
+    name.parse::<SnapshotId>().ok().map(|id| id.0)
 }
 
 /// Returns whether any content is in a file of its own.
@@ -116,24 +119,33 @@ fn has_contents(store: &Store) -> io::Result<bool> {
 /// Objects with references.
 #[derive(Debug, Default)]
 struct Live {
-    /// Ranges of each pack that may be unused: offset and length.
-    packs: HashMap<u64, MarkSet<(u64, u64)>>,
+    /// Ranges of each pack that may be unused.
+    packs: HashMap<u64, MarkSet<PackRange>>,
     /// The first half of the ids of contents in files of their own.
     own: MarkSet<[u8; 16]>,
 }
 
+/// The place of an object in its pack, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PackRange {
+    offset: u64,
+    len: u64,
+}
+
 /// Marks the objects in `packs` and in files of their own that these snapshots refer to.
-fn mark(store: &Store, stay: &[&Snapshot], packs: &[(Option<u64>, String)]) -> Result<Live, SnapshotError> {
-    let packs: HashSet<u64> = packs.iter().filter_map(|(id, _)| *id).collect();
+fn mark(store: &Store, stay: &[&Snapshot], packs: &[String]) -> Result<Live, SnapshotError> {
+    let packs: HashSet<u64> = packs.iter().filter_map(|name| pack_of_name(name)).collect();
     let matters = |content: &ContentRef| match content.home {
         Home::Own => true,
         Home::Pack { pack, .. } => packs.contains(&pack),
     };
     let parts = gather(store, stay, &matters, |live: &mut Live, referred| match referred {
-        Referred::Folder(place) => live.push(&packs, place.pack, (place.offset, u64::from(place.len))),
+        Referred::Folder(ObjectRef { pack, offset, len }) => {
+            live.push(&packs, pack, PackRange { offset, len: len.into() });
+        }
         Referred::Content(ContentRef { home: Home::Own, id }, _) => live.own.push(half(&id.0)),
         Referred::Content(ContentRef { home: Home::Pack { pack, offset }, .. }, len) => {
-            live.push(&packs, pack, (offset, len));
+            live.push(&packs, pack, PackRange { offset, len });
         }
     })?;
     let mut live = parts.into_iter().reduce(Live::with).unwrap_or_default();
@@ -144,7 +156,7 @@ fn mark(store: &Store, stay: &[&Snapshot], packs: &[(Option<u64>, String)]) -> R
 
 impl Live {
     /// Marks a range of one of these `packs`, and of no other.
-    fn push(&mut self, packs: &HashSet<u64>, pack: u64, range: (u64, u64)) {
+    fn push(&mut self, packs: &HashSet<u64>, pack: u64, range: PackRange) {
         if packs.contains(&pack) {
             self.packs.entry(pack).or_default().push(range);
         }
@@ -207,13 +219,9 @@ impl<T: Ord> MarkSet<T> {
 }
 
 impl Plan {
-    fn find_packs(
-        &mut self,
-        store: &Store,
-        live: &Live,
-        packs: Vec<(Option<u64>, String)>,
-    ) -> io::Result<()> {
-        for (id, name) in packs {
+    fn find_packs(&mut self, store: &Store, live: &Live, packs: Vec<String>) -> io::Result<()> {
+        for name in packs {
+            let id = pack_of_name(&name);
             let marks = id.and_then(|id| live.packs.get(&id));
             let stat =
                 || rustix::fs::statat(store.dir(), format!("{PACKS}/{name}"), AtFlags::SYMLINK_NOFOLLOW);
@@ -233,12 +241,12 @@ impl Plan {
     }
 
     /// Finds the blocks of a pack without references. Existing holes have no data and do not count.
-    fn find_holes(&mut self, store: &Store, name: &str, len: u64, live: &[(u64, u64)]) -> io::Result<()> {
+    fn find_holes(&mut self, store: &Store, name: &str, len: u64, live: &[PackRange]) -> io::Result<()> {
         let mut file: Option<OwnedFd> = None;
         let mut at = PACK_MAGIC.len() as u64;
-        for (offset, bytes) in live.iter().copied().chain([(len, 0)]) {
+        for PackRange { offset, len } in live.iter().copied().chain([PackRange { offset: len, len: 0 }]) {
             let dead = at.next_multiple_of(BLOCK_BYTES)..offset / BLOCK_BYTES * BLOCK_BYTES;
-            at = at.max(offset.saturating_add(bytes));
+            at = at.max(offset.saturating_add(len));
             if dead.start >= dead.end {
                 continue;
             }

@@ -30,7 +30,7 @@ pub fn judge(
     if !policy.has_rule() {
         return Err(SnapshotError::EmptyPolicy);
     }
-    let judged = by_owner(snapshots).into_iter().flat_map(|((purpose, _), of_one)| match purpose {
+    let judged = by_owner(snapshots).flat_map(|of_one| match of_one[0].purpose {
         Purpose::Safety => judge_safety(of_one),
         _ => judge_job(of_one, policy, now, zone),
     });
@@ -49,13 +49,13 @@ pub(crate) fn not_kept(verdicts: &[Verdict]) -> impl Iterator<Item = SnapshotId>
 }
 
 /// Groups snapshots by what they were taken for and by their job: each group is judged by itself.
-fn by_owner<'s>(snapshots: &[&'s Snapshot]) -> BTreeMap<(Purpose, &'s str), Vec<&'s Snapshot>> {
+fn by_owner<'s>(snapshots: &[&'s Snapshot]) -> impl Iterator<Item = Vec<&'s Snapshot>> {
     let mut groups: BTreeMap<_, Vec<&Snapshot>> = BTreeMap::new();
     for snapshot in snapshots {
         let job = if snapshot.purpose == Purpose::Safety { "" } else { &snapshot.job };
-        groups.entry((snapshot.purpose, job)).or_default().push(snapshot);
+        groups.entry((snapshot.purpose, job)).or_default().push(*snapshot);
     }
-    groups
+    groups.into_values()
 }
 
 /// Judges the snapshots from before restores: pinned ones stay, and the newest few others.
@@ -79,9 +79,10 @@ fn judge_safety(mut newest_first: Vec<&Snapshot>) -> Vec<Verdict> {
 /// jobs whose own time zone is unknown. The verdicts are in the order of the list.
 pub fn explain(roots: &Roots, now: Time, zone: &TimeZone) -> Vec<Verdict> {
     let kept: Vec<&Snapshot> = roots.kept().collect();
-    let judged = by_owner(&kept).into_iter().flat_map(|(owner, snapshots)| {
-        let rules = roots.rules.get(owner.1).filter(|_| owner.0 == Purpose::AfterRun);
-        match (owner.0, rules) {
+    let judged = by_owner(&kept).flat_map(|snapshots| {
+        let Snapshot { purpose, job, .. } = snapshots[0];
+        let rules = roots.rules.get(job).filter(|_| *purpose == Purpose::AfterRun);
+        match (purpose, rules) {
             (Purpose::Safety, _) => judge_safety(snapshots),
             (_, Some(JobRules { retention, zone: name })) if retention.has_rule() => {
                 let named = (!name.is_empty()).then(|| TimeZone::get(name).ok()).flatten();
@@ -194,29 +195,32 @@ fn keep_last_of(
     }
 }
 
-/// Returns a key that snapshots of one period share.
-fn key(period: Period, taken: Time, id: u64, zone: &TimeZone) -> (i64, i64) {
+/// A key that snapshots of one period share: the number of the period in its year, or in another row of periods.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PeriodKey {
+    row: i64,
+    nth: i64,
+}
+
+fn key(period: Period, taken: Time, id: u64, zone: &TimeZone) -> PeriodKey {
     let Ok(timestamp) = Timestamp::from_second(taken.seconds) else {
         // Beyond the years of the calendar, each second is a period.
-        return (i64::MIN, taken.seconds);
+        return PeriodKey { row: i64::MIN, nth: taken.seconds };
     };
     let zoned = timestamp.to_zoned(zone.clone());
-    let date = zoned.date();
-    let day = (i64::from(date.year()), i64::from(date.day_of_year()));
+    let (date, offset) = (zoned.date(), i64::from(zoned.offset().seconds()));
+    let in_year = |nth: i64| PeriodKey { row: date.year().into(), nth };
     match period {
-        Period::Snapshot => (0, id as i64),
+        Period::Snapshot => PeriodKey { row: 0, nth: id as i64 },
         // An hour that occurs twice in autumn counts twice.
-        Period::Hour => {
-            let offset = i64::from(zoned.offset().seconds());
-            (offset, (taken.seconds + offset).div_euclid(3600))
-        }
-        Period::Day => day,
+        Period::Hour => PeriodKey { row: offset, nth: (taken.seconds + offset).div_euclid(3600) },
+        Period::Day => in_year(date.day_of_year().into()),
         Period::Week => {
             let week: ISOWeekDate = date.iso_week_date();
-            (i64::from(week.year()), i64::from(week.week()))
+            PeriodKey { row: week.year().into(), nth: week.week().into() }
         }
-        Period::Month => (i64::from(date.year()), i64::from(date.month())),
-        Period::Year => (i64::from(date.year()), 0),
+        Period::Month => in_year(date.month().into()),
+        Period::Year => in_year(0),
     }
 }
 

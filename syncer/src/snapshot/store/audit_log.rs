@@ -73,12 +73,12 @@ pub(crate) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
     let len = regular(&file)?.st_size as u64;
-    let (whole, last) = last_line(&file, len)?;
-    if whole < len {
-        rustix::fs::ftruncate(&file, whole)?;
+    let LastLine { end, hash } = last_line(&file, len)?;
+    if end < len {
+        rustix::fs::ftruncate(&file, end)?;
     }
     let text = serde_json::to_string(event)?;
-    write_all(file.as_fd(), line(&last, &text).as_bytes(), whole)?;
+    write_all(file.as_fd(), line(&hash, &text).as_bytes(), end)?;
     match durable {
         Durable::Now => Ok(rustix::fs::fdatasync(&file)?),
         Durable::Later => Ok(()),
@@ -98,9 +98,15 @@ pub(crate) fn put_aside(dir: BorrowedFd<'_>) -> io::Result<String> {
     }
 }
 
-/// Returns the length of all complete lines in bytes, and the hash of the last one; `len` is the file's length. Reads
-/// backwards from the end of the file, only as far as the last line needs.
-fn last_line(file: &OwnedFd, len: u64) -> io::Result<(u64, String)> {
+/// The last complete line of a log: its end, in bytes from the start of the file, and its hash.
+struct LastLine {
+    end: u64,
+    hash: String,
+}
+
+/// Finds the last complete line; `len` is the file's length. Reads backwards from the end of the file, only as far as
+/// that line needs.
+fn last_line(file: &OwnedFd, len: u64) -> io::Result<LastLine> {
     let mut start = len.saturating_sub(FEW_BYTES);
     loop {
         if len - start > MAX_LINE_BYTES {
@@ -114,15 +120,15 @@ fn last_line(file: &OwnedFd, len: u64) -> io::Result<(u64, String)> {
         match (newline, before) {
             (Some(newline), Some(before)) => return Ok(found(start, newline, &lines[before + 1..])),
             (Some(newline), None) if start == 0 => return Ok(found(start, newline, lines)),
-            (None, _) if start == 0 => return Ok((0, NO_HASH.into())),
+            (None, _) if start == 0 => return Ok(LastLine { end: 0, hash: NO_HASH.into() }),
             _ => start = start.saturating_sub(len - start),
         }
     }
 }
 
-fn found(start: u64, newline: usize, line: &[u8]) -> (u64, String) {
+fn found(start: u64, newline: usize, line: &[u8]) -> LastLine {
     let hash = String::from_utf8_lossy(line.get(..HASH_DIGITS).unwrap_or_default()).into_owned();
-    (start + newline as u64 + 1, hash)
+    LastLine { end: start + newline as u64 + 1, hash }
 }
 
 fn line(before: &str, text: &str) -> String {

@@ -16,7 +16,9 @@ use super::{
     room_for_next_list,
     snapshot_error::{SnapshotError, io_error},
     snapshot_list::{ListState, MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
-    store_files::{AUDIT, CONTENT, NEW, PACKS, names, open_file, read_regular, read_with_stat, write_new},
+    store_files::{
+        AUDIT, CONTENT, NEW, PACKS, ReadFile, names, open_file, read_regular, read_with_stat, write_new,
+    },
 };
 
 /// The list of snapshots.
@@ -87,7 +89,7 @@ impl RootsFile<'_> {
     /// Decodes a list. All of its snapshots count as exposed if another user can write to the file.
     fn decode(&self, name: &str) -> Result<Option<Roots>, SnapshotError> {
         let read = read_with_stat(self.dir, name, MAX_ROOTS_BYTES);
-        let Some((bytes, stat)) = read.map_err(io_error("read", self.path.join(name)))? else {
+        let Some(ReadFile { bytes, stat }) = read.map_err(io_error("read", self.path.join(name)))? else {
             return Ok(None);
         };
         match Roots::decode(&bytes) {

@@ -105,6 +105,15 @@ pub struct ContentRef {
     pub home: Home,
 }
 
+/// Content with its length.
+#[derive(Debug, Clone, Copy)]
+pub struct SizedContent {
+    /// The content.
+    pub content: ContentRef,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use std::{io::Write as _, os::fd::AsFd as _};

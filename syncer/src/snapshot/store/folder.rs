@@ -61,6 +61,15 @@ pub struct Folder {
     pub stamps: Vec<u64>,
 }
 
+/// A directory as it is written.
+#[derive(Debug)]
+pub struct EncodedFolder {
+    /// Its hash.
+    pub id: FolderId,
+    /// Its encoding.
+    pub bytes: Vec<u8>,
+}
+
 /// An entry of a directory, with the object that it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FolderRow<'a> {
@@ -93,6 +102,18 @@ pub enum NotFolder {
     Version(u8),
 }
 
+impl<'a> FolderRow<'a> {
+    /// Returns it as a file, if it is one that is not empty.
+    pub(crate) fn file(&self) -> Option<FolderFile<'a>> {
+        match (self.entry.kind, self.content) {
+            (Kind::File { size }, Some((content, stamp))) => {
+                Some(FolderFile { entry: self.entry, len: size, content, stamp })
+            }
+            _ => None,
+        }
+    }
+}
+
 impl From<DecodeError> for NotFolder {
     fn from(error: DecodeError) -> Self {
         Self::Damaged(error)
@@ -113,12 +134,7 @@ impl Folder {
 
     /// Yields its files that are not empty.
     pub fn files(&self) -> impl Iterator<Item = FolderFile<'_>> {
-        self.rows().filter_map(|row| match (row.entry.kind, row.content) {
-            (Kind::File { size }, Some((content, stamp))) => {
-                Some(FolderFile { entry: row.entry, len: size, content, stamp })
-            }
-            _ => None,
-        })
+        self.rows().filter_map(|row| row.file())
     }
 
     /// Yields its directories, by their names.
@@ -141,14 +157,14 @@ impl Folder {
         out
     }
 
-    /// Encodes the directory; also returns its id.
-    pub fn encode(&self) -> (FolderId, Vec<u8>) {
-        let (id, bytes) = self.encode_unchecked();
-        (id, with_check(bytes))
+    /// Encodes the directory.
+    pub fn encode(&self) -> EncodedFolder {
+        let EncodedFolder { id, bytes } = self.encode_unchecked();
+        EncodedFolder { id, bytes: with_check(bytes) }
     }
 
-    /// Encodes the directory without the checksum at the end; also returns its id.
-    pub(crate) fn encode_unchecked(&self) -> (FolderId, Vec<u8>) {
+    /// Encodes the directory without the checksum at the end.
+    pub(crate) fn encode_unchecked(&self) -> EncodedFolder {
         let canonical = self.canonical();
         let mut out =
             Vec::with_capacity(canonical.len() + 16 * self.contents.len() + 128 * self.children.len() + 32);
@@ -175,7 +191,7 @@ impl Folder {
             }
         }
         self.stamps.iter().for_each(|stamp| out.extend_from_slice(&stamp.to_le_bytes()));
-        (id_of(&canonical), out)
+        EncodedFolder { id: id_of(&canonical), bytes: out }
     }
 
     /// Returns the packs that it refers to, each once.
@@ -201,7 +217,9 @@ impl Folder {
             version => return Err(NotFolder::Version(version)),
         }
         let canonical = reader.length()?;
-        let (listing, ids) = read_canonical(reader.take(canonical)?)?;
+        let mut canonical = Reader::new(reader.take(canonical)?);
+        let listing = Listing::decode(&mut canonical)?;
+        let ids = read_ids(&mut canonical, &listing)?;
         let packs = read_packs(&mut reader)?;
         let mut folder = Self { listing, ..Self::default() };
         let dirs = folder.listing.dirs() as usize;
@@ -249,17 +267,14 @@ impl FolderBuilder {
     }
 }
 
-/// Reads the listing, and the ids of its directories and then of its files.
-fn read_canonical(bytes: &[u8]) -> Result<(Listing, Vec<[u8; ID_BYTES]>), DecodeError> {
-    let mut reader = Reader::new(bytes);
-    let listing = Listing::decode(&mut reader)?;
+/// Reads the ids of a listing's directories and then of its files.
+fn read_ids(reader: &mut Reader<'_>, listing: &Listing) -> Result<Vec<[u8; ID_BYTES]>, DecodeError> {
     let files = listing.iter().filter(|entry| entry.kind.has_content()).count();
     let count = listing.dirs() as usize + files;
     if reader.remaining() != count * ID_BYTES {
         return Err(DecodeError::Invalid("it does not have an id for each directory and file"));
     }
-    let ids = (0..count).map(|_| reader.array()).collect::<Result<_, _>>()?;
-    Ok((listing, ids))
+    (0..count).map(|_| reader.array()).collect()
 }
 
 fn read_packs(reader: &mut Reader<'_>) -> Result<Vec<u64>, DecodeError> {
@@ -357,7 +372,7 @@ pub(crate) mod tests {
     #[test]
     fn a_directory_survives_the_trip_and_every_flipped_bit_is_found() {
         let folder = sample();
-        let (id, bytes) = folder.encode();
+        let EncodedFolder { id, bytes } = folder.encode();
         assert_eq!(id, folder.id());
         assert_eq!(Folder::decode(&bytes), Ok(folder));
         for bit in 0..bytes.len() * 8 {
@@ -373,7 +388,7 @@ pub(crate) mod tests {
     /// Gives damaged bytes a correct checksum, as a hostile volume would.
     #[test]
     fn a_hostile_directory_never_panics() {
-        let (_, bytes) = sample().encode();
+        let bytes = sample().encode().bytes;
         let body = &bytes[..bytes.len() - CHECK_BYTES];
         for bit in 0..body.len() * 8 {
             let mut damaged = body.to_vec();

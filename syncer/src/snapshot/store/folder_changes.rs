@@ -109,7 +109,7 @@ impl FolderChanges {
             put_varint(&mut out, u64::from(index - next));
             next = index + 1;
         }
-        put_bytes(&mut out, &self.added.encode().1);
+        put_bytes(&mut out, &self.added.encode().bytes);
         with_check(out)
     }
 

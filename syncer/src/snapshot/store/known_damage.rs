@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::{
         destination::Destination,
-        entry::Time,
+        entry::{FullMeta, Time},
         kept_xattrs::Classes,
         monitor::Monitor,
         report::Failures,
@@ -134,7 +134,7 @@ mod tests {
             };
             let failures = Failures::default();
             let tree = scan(root, &options, &failures, &monitor).unwrap();
-            let root_meta = (tree.root_meta, tree.root_attrs.clone());
+            let root_meta = FullMeta { meta: tree.root_meta, attrs: tree.root_attrs.clone() };
             let source = ScannedTree { tree: &tree, root, root_meta, before, began: before, written: None };
             publish::publish(
                 &mut writer,

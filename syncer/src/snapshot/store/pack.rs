@@ -134,6 +134,13 @@ impl BegunPack {
     }
 }
 
+/// A file of content that has no final name yet.
+pub(crate) struct PartFile {
+    pub file: OwnedFd,
+    /// Its name in the folder of the publication.
+    pub name: String,
+}
+
 impl<'a> Packing<'a> {
     /// Prepares the pack of the publication of `id`, or continues the one that a run began.
     pub(crate) fn new(writer: &'a Writer<'a>, id: SnapshotId, begun: Option<BegunPack>) -> Self {
@@ -209,13 +216,13 @@ impl<'a> Packing<'a> {
     }
 
     /// Creates the file of content that is not packed. [`Self::name`] gives it its final name.
-    pub(crate) fn create(&self) -> io::Result<(OwnedFd, String)> {
+    pub(crate) fn create(&self) -> io::Result<PartFile> {
         let mut state = self.state.lock();
         let name = format!("{}{PART}", state.names);
         state.names += 1;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(self.folder_of(&mut state)?, &name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok((file, name))
+        Ok(PartFile { file, name })
     }
 
     /// Gives a complete file the name of its content, or removes it if the store has that content undamaged.

@@ -17,7 +17,7 @@ use super::{
     content_id::{ContentRef, Home, VisitData, id_of_visited},
     exposed_files::is_exposed,
     folder::{Folder, FolderRef, MAX_FOLDER_BYTES, NotFolder, ObjectRef},
-    folder_changes::{self, StoredFolder},
+    folder_changes::{self, FolderChanges, StoredFolder},
     snapshot_error::{SnapshotError, io_error},
     snapshot_id::SnapshotId,
     snapshot_list::{Roots, Snapshot},
@@ -72,6 +72,12 @@ impl OpenContent {
     pub fn slice(&self) -> Slice<'_> {
         Slice::from(self.file.as_fd(), self.start)
     }
+}
+
+/// A directory that is stored as a whole, with its place.
+pub(crate) struct WholeFolder {
+    pub place: ObjectRef,
+    pub folder: Folder,
 }
 
 impl Store {
@@ -149,11 +155,13 @@ impl Store {
         }
     }
 
-    /// Returns the place and the content of the directory if it is stored as a whole, and those of its base otherwise.
-    pub(crate) fn base_of(&self, folder: &FolderRef) -> Result<(ObjectRef, Folder), SnapshotError> {
+    /// Returns the directory if it is stored as a whole, and its base otherwise.
+    pub(crate) fn base_of(&self, folder: &FolderRef) -> Result<WholeFolder, SnapshotError> {
         match self.stored_folder(&folder.place)? {
-            StoredFolder::Whole(whole) => Ok((folder.place, whole)),
-            StoredFolder::Changes(changes) => Ok((changes.base, self.whole_folder(&changes.base)?)),
+            StoredFolder::Whole(whole) => Ok(WholeFolder { place: folder.place, folder: whole }),
+            StoredFolder::Changes(FolderChanges { base, .. }) => {
+                Ok(WholeFolder { place: base, folder: self.whole_folder(&base)? })
+            }
         }
     }
 

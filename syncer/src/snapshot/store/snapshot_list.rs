@@ -108,7 +108,7 @@ impl Roots {
     /// # Errors
     /// If the file has another version, or is no such file.
     pub fn decode(bytes: &[u8]) -> Result<Self, NotRoots> {
-        let (head, changes) = read_head(bytes)?;
+        let ListHead { len: head, changes } = read_head(bytes)?;
         let mut roots = Self { is_cut: true, changes, ..Self::default() };
         let (mut rest, mut bad) = (&bytes[head..], Vec::new());
         while !rest.is_empty() {
@@ -203,20 +203,27 @@ impl Roots {
     }
 }
 
-/// Returns the length of the head, and the number of changes that it has; 0 and 0 if it is damaged.
-fn read_head(bytes: &[u8]) -> Result<(usize, u64), NotRoots> {
+/// The head of a list: its length in bytes, and the number of changes that it has; 0 and 0 if it is damaged.
+#[derive(Default)]
+struct ListHead {
+    len: usize,
+    changes: u64,
+}
+
+fn read_head(bytes: &[u8]) -> Result<ListHead, NotRoots> {
     let version = || Some(u32::from_le_bytes(*bytes.strip_prefix(MAGIC)?.first_chunk()?));
     match version() {
-        None => Ok((0, 0)),
-        Some(1 | 2) => Ok((OLD_HEAD_BYTES, 0)),
+        None => Ok(ListHead::default()),
+        Some(1 | 2) => Ok(ListHead { len: OLD_HEAD_BYTES, changes: 0 }),
         Some(version) => match bytes.split_at_checked(HEAD_BYTES - 8) {
             Some((head, rest)) if rest.starts_with(&check_of(head)) => match version {
                 VERSION | VERSION_WITHOUT_ORIGINS => {
-                    Ok((HEAD_BYTES, head.last_chunk().map_or(0, |changes| u64::from_le_bytes(*changes))))
+                    let changes = head.last_chunk().map_or(0, |changes| u64::from_le_bytes(*changes));
+                    Ok(ListHead { len: HEAD_BYTES, changes })
                 }
                 _ => Err(NotRoots::Version(version)),
             },
-            _ => Ok((0, 0)),
+            _ => Ok(ListHead::default()),
         },
     }
 }

@@ -52,15 +52,17 @@ pub(crate) fn open_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> 
 
 /// Reads a regular file of at most `most` bytes; one that is missing counts as empty.
 pub(crate) fn read_regular(dir: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Vec<u8>> {
-    Ok(read_with_stat(dir, name, most)?.map(|(bytes, _)| bytes).unwrap_or_default())
+    Ok(read_with_stat(dir, name, most)?.map(|file| file.bytes).unwrap_or_default())
 }
 
-/// Reads a regular file of at most `most` bytes, with its status; `None` if it is missing.
-pub(crate) fn read_with_stat(
-    dir: BorrowedFd<'_>,
-    name: &str,
-    most: u64,
-) -> io::Result<Option<(Vec<u8>, Stat)>> {
+/// A regular file that was read, with its status.
+pub(crate) struct ReadFile {
+    pub bytes: Vec<u8>,
+    pub stat: Stat,
+}
+
+/// Reads a regular file of at most `most` bytes; `None` if it is missing.
+pub(crate) fn read_with_stat(dir: BorrowedFd<'_>, name: &str, most: u64) -> io::Result<Option<ReadFile>> {
     let file = match open_file(dir, name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         result => result?,
@@ -72,7 +74,7 @@ pub(crate) fn read_with_stat(
     // With room for all of it, the file is read by one call.
     let mut bytes = Vec::with_capacity(stat.st_size as usize + 1);
     std::fs::File::from(file).take(most).read_to_end(&mut bytes)?;
-    Ok(Some((bytes, stat)))
+    Ok(Some(ReadFile { bytes, stat }))
 }
 
 /// Returns the status of an open file, which has to be a regular one: a device may have no end.

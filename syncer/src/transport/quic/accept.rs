@@ -46,7 +46,7 @@ mod tests {
             LinkMode, Ways, dial,
             handshakes::{MAX_HANDSHAKES, MAX_OPEN},
             listener::MAX_STREAMS,
-            open_endpoints::over_udp,
+            open_endpoints::{over_udp, udp_socket},
             test_link::listening,
         },
         tls::{self, SERVER_NAME},
@@ -78,7 +78,7 @@ mod tests {
             let Port { runtime, .. } = Port::to_dial().unwrap();
             let endpoint = {
                 let _inside = runtime.enter();
-                over_udp(UdpSocket::bind(ANY_PORT).unwrap(), None).unwrap().0
+                over_udp(udp_socket(UdpSocket::bind(ANY_PORT).unwrap()).unwrap(), None).unwrap()
             };
             Self { runtime, endpoint, config, held: Vec::new() }
         }

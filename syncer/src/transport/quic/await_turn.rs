@@ -73,7 +73,7 @@ mod tests {
         let met = loop {
             tokio::select! {
                 arrival = door.next() => handshakes.begin(arrival.unwrap(), &door),
-                Some((_, shaken)) = handshakes.next() => break shaken.ok().unwrap(),
+                Some(ended) = handshakes.next() => break ended.shaken.ok().unwrap(),
             }
         };
         let mut stream = met.connection.open_uni().await.unwrap();

@@ -1,6 +1,6 @@
 //! Takes the peers that dial, one after the other. During a session, the others are told that this end is busy.
 
-use std::{collections::VecDeque, future, net::SocketAddr, sync::Arc, time::Instant};
+use std::{collections::VecDeque, future, sync::Arc, time::Instant};
 
 use contract::BusyAnswer;
 use quinn::{Connection, SendStream, WriteError};
@@ -15,7 +15,7 @@ use crate::{
         TransportError,
         quic::{
             closing::close_and_tell,
-            handshakes::{Handshakes, Shaken, TurnedAway, shake_over_stream},
+            handshakes::{Ended, Handshakes, Shaken, TurnedAway, shake_over_stream},
             listener::Listener,
             proven_peer::Proven,
         },
@@ -84,7 +84,7 @@ impl PeerQueue {
             }
             tokio::select! {
                 arrival = door.next() => self.handshakes.begin(arrival.ok_or_else(closed)?, &door),
-                Some((from, shaken)) = self.handshakes.next() => self.shook(from, shaken, None),
+                Some(ended) = self.handshakes.next() => self.shook(ended, None),
                 shaken = &mut over_command, if cut.is_none() => match shaken {
                     Ok(met) => return Ok(met),
                     Err(error) => {
@@ -112,7 +112,7 @@ impl PeerQueue {
             tokio::select! {
                 _ = &mut over => break,
                 Some(arrival) = door.next() => self.handshakes.begin(arrival, &door),
-                Some((from, shaken)) = self.handshakes.next() => self.shook(from, shaken, Some(&session)),
+                Some(ended) = self.handshakes.next() => self.shook(ended, Some(&session)),
                 Some(_) = self.attendants.join_next() => self.waiting.retain(Waiting::is_there),
             }
         }
@@ -121,7 +121,7 @@ impl PeerQueue {
     }
 
     /// Adds a peer that has shown its key to those that wait, during a `session` or for none.
-    fn shook(&mut self, from: SocketAddr, shaken: Shaken, session: Option<&PresentSession>) {
+    fn shook(&mut self, Ended { from, shaken }: Ended, session: Option<&PresentSession>) {
         match shaken {
             Ok(met) if self.waiting.len() >= MAX_WAITING => {
                 met.connection.close(code::FAILED.into(), b"too many peers wait");

@@ -13,11 +13,11 @@ use crate::{
         quic::{
             connection_config::data_streams,
             link_errors::connection_error,
-            pump::{read_frame, write_paced},
+            pump::{RunFrame, read_frame, write_paced},
             run_queues::Lanes,
         },
     },
-    wire::{Header, MAX_FRAME_BYTES},
+    wire::MAX_FRAME_BYTES,
 };
 
 /// The data of a link's runs, for any of its streams.
@@ -91,7 +91,7 @@ impl Data {
     /// Reads all frames, wanted or not: stopping a stream would be an error at the peer, which has to read the reason
     /// on the control stream instead.
     async fn read(self, mut stream: RecvStream, pace: Option<Arc<Pace>>) -> Result<(), TransportError> {
-        while let Some((Header { kind, run, .. }, body)) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
+        while let Some(RunFrame { kind, run, body }) = read_frame(&mut stream, MAX_FRAME_BYTES).await? {
             if let Some(pace) = &pace {
                 wait_for_all(pace, body.len()).await;
             }

@@ -26,7 +26,7 @@ use crate::{
             connection_config::{stream_config, transport_config},
             link::Link,
             link_errors::{connection_error, identity_error},
-            open_endpoints::{over_stream, over_udp},
+            open_endpoints::{over_stream, over_udp, udp_socket},
             port::{End, Port},
             proven_peer::{HANDSHAKE, Proven, of_one_job},
             pump::LinkOrigin,
@@ -253,7 +253,8 @@ impl Dialling<'_> {
     async fn over_udp(&self, peer: SocketAddr, patience: Duration) -> Result<Proven, TransportError> {
         let any = any_towards(peer.ip());
         let socket = UdpSocket::bind(any).map_err(|error| self.unusable(&error))?;
-        let (endpoint, socket) = over_udp(socket, None).map_err(|error| self.unusable(&error))?;
+        let socket = udp_socket(socket).map_err(|error| self.unusable(&error))?;
+        let endpoint = over_udp(Arc::clone(&socket), None).map_err(|error| self.unusable(&error))?;
         let config = transport_config(any.ip(), peer, self.side);
         let connecting = self.connect(&endpoint, peer, Carrier::Udp, config)?;
         let shaken = self.shake_in_time(connecting, &socket, patience).await;
@@ -446,7 +447,8 @@ mod tests {
         let dialling = Dialling::new("", &pair.source, Side::Source, PATIENCE);
         let port = Port::to_dial().unwrap();
         let _inside = port.runtime.enter();
-        let (endpoint, socket) = over_udp(UdpSocket::bind("127.0.0.1:0").unwrap(), None).unwrap();
+        let socket = udp_socket(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+        let endpoint = over_udp(Arc::clone(&socket), None).unwrap();
         let config = transport_config(peer.ip(), peer, Side::Source);
         let _connecting = dialling.connect(&endpoint, peer, Carrier::Udp, config).unwrap();
         let [mut first, mut answer, mut next] = [[0; 2048]; 3];

@@ -40,10 +40,16 @@ pub(super) const MAX_OPEN: usize = 128;
 /// the peer gave up for another one of its own.
 pub(super) type Shaken = Result<Proven, Option<String>>;
 
+/// A handshake that has ended.
+pub(super) struct Ended {
+    pub(super) from: SocketAddr,
+    pub(super) shaken: Shaken,
+}
+
 /// Handshakes with peers that have not shown their key yet.
 #[derive(Default)]
 pub(super) struct Handshakes {
-    tasks: JoinSet<(SocketAddr, Shaken)>,
+    tasks: JoinSet<Ended>,
     /// The handshakes in progress, the oldest first.
     under_way: VecDeque<AbortHandle>,
 }
@@ -54,7 +60,10 @@ impl Handshakes {
             Arrival::Packet(incoming) => self.begin_with_packet(*incoming, door),
             Arrival::Connection(connection, from, place) => {
                 let door = Arc::clone(door);
-                self.spawn(async move { (from, shake_over_tcp(connection, place, &door).await) });
+                self.spawn(async move {
+                    let shaken = shake_over_tcp(connection, place, &door).await;
+                    Ended { from, shaken }
+                });
             }
         }
     }
@@ -73,12 +82,12 @@ impl Handshakes {
         self.spawn(async move {
             let shaken =
                 tokio::time::timeout(HANDSHAKE, shake_hands(accepted, &hosts, LinkKind::Udp, began)).await;
-            (from, shaken.unwrap_or_else(|_| Err(Some(UNFINISHED.into()))))
+            Ended { from, shaken: shaken.unwrap_or_else(|_| Err(Some(UNFINISHED.into()))) }
         });
     }
 
     /// Starts a handshake; the oldest makes room for it.
-    fn spawn(&mut self, handshake: impl Future<Output = (SocketAddr, Shaken)> + Send + 'static) {
+    fn spawn(&mut self, handshake: impl Future<Output = Ended> + Send + 'static) {
         if self.under_way.len() >= MAX_HANDSHAKES
             && let Some(oldest) = self.under_way.pop_front()
         {
@@ -94,11 +103,11 @@ impl Handshakes {
 
     /// Returns the next finished handshake; `None` if there is none in progress. One that had to make room is not
     /// returned.
-    pub(super) async fn next(&mut self) -> Option<(SocketAddr, Shaken)> {
+    pub(super) async fn next(&mut self) -> Option<Ended> {
         loop {
-            if let Ok((id, shaken)) = self.tasks.join_next_with_id().await? {
+            if let Ok((id, ended)) = self.tasks.join_next_with_id().await? {
                 self.under_way.retain(|task| task.id() != id);
-                return Some(shaken);
+                return Some(ended);
             }
         }
     }
@@ -121,7 +130,8 @@ pub(super) async fn shake_over_stream(
     door: &Listener,
 ) -> Shaken {
     let kind = stream.kind();
-    let (endpoint, config) = door.open(stream, place).map_err(|error| Some(error.to_string()))?;
+    let config = door.config_over_stream();
+    let endpoint = door.open(stream, place).map_err(|error| Some(error.to_string()))?;
     let incoming = endpoint.accept().await.ok_or(None)?;
     let began = Instant::now();
     shake_hands(incoming.accept_with(config), door.hosts(), kind, began).await

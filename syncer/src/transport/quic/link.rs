@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use async_channel::{Sender, bounded};
+use async_channel::bounded;
 use contract::{LinkKind, RunLink, Side, timestamp};
 use tokio::{
     runtime::Handle,
@@ -33,6 +33,16 @@ use crate::{
     },
 };
 
+/// A link, and the peer that was met over it.
+#[derive(Debug)]
+pub(crate) struct Met {
+    pub(crate) link: RunLink,
+    /// The address that the peer has now, if it has one.
+    pub(crate) peer: Option<SocketAddr>,
+    /// When the peer's first packet arrived, or this end began to dial.
+    pub(crate) began: Instant,
+}
+
 /// The connection to the authenticated peer. Dropping it closes it.
 pub(crate) struct Link {
     port: Port,
@@ -46,8 +56,6 @@ pub(crate) struct Link {
     /// The limit on the bandwidth.
     pace: Option<Arc<Pace>>,
     side: Side,
-    /// Messages to the peer.
-    control: Sender<Vec<u8>>,
     /// Ends the present run when it is canceled.
     stop: Option<AbortHandle>,
 }
@@ -73,8 +81,7 @@ impl Link {
         let fault = Fault::of(move || closed.close_reason().map(|error| connection_error(&error)));
         let mut pumps = Pumps { connection, fault, tasks: JoinSet::new(), handle: port.runtime.handle() };
         let pace = end.bandwidth_limit.map(|limit| Arc::new(Pace::new(limit, WIRE_OVERHEAD)));
-        let (control, lanes) =
-            pumps.control(opened, end.side, pace.clone().filter(|_| end.side == Side::Source));
+        let lanes = pumps.control(opened, end.side, pace.clone().filter(|_| end.side == Side::Source));
         let data = match end.side {
             Side::Source => Data::out(lanes.clone(), pace.clone()),
             Side::Sink => Data::into(lanes.clone(), pace.clone()),
@@ -82,7 +89,7 @@ impl Link {
         pumps.carry(data, &lanes);
         let Pumps { connection, tasks: pumps, .. } = pumps;
         let side = end.side;
-        Self { port, queue, began, connection, link, pumps, lanes, pace, side, control, stop: None }
+        Self { port, queue, began, connection, link, pumps, lanes, pace, side, stop: None }
     }
 
     /// Ends the session if the peer sends nothing for `limit` while the `progress` of this end does not change.
@@ -102,22 +109,18 @@ impl Link {
     pub(crate) fn next(&mut self, monitor: &Monitor) -> Peer {
         self.stop.iter().for_each(AbortHandle::abort);
         let (lane, peer) = self.lanes.next();
-        let (canceled, control) = (monitor.until_cancelled(), self.control.downgrade());
+        let (canceled, control) = (monitor.until_cancelled(), self.lanes.messages_to_peer());
         let stopping = stop_when(canceled, control, self.connection.clone(), lane);
         self.stop = Some(self.pumps.spawn_on(stopping, self.port.runtime.handle()));
         let pace = self.pace.clone().filter(|_| self.side == Side::Sink);
         Peer { threads: Arc::clone(&self.port.threads), link: Some(self.link), pace, ..peer }
     }
 
-    /// Returns the time when the peer's first packet arrived, or this end began to dial.
-    pub(crate) fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// Returns what the link is, and the address that the peer has now, if it has one.
-    pub(crate) fn peer(&self) -> (RunLink, Option<SocketAddr>) {
+    /// Describes the link and the peer.
+    pub(crate) fn met(&self) -> Met {
         let has_address = self.link.kind != LinkKind::Ssh;
-        (self.link, has_address.then(|| self.connection.remote_address()))
+        let peer = has_address.then(|| self.connection.remote_address());
+        Met { link: self.link, peer, began: self.began }
     }
 
     /// Returns the bytes sent and received so far, as QUIC packets.
@@ -154,19 +157,14 @@ struct Pumps<'a> {
 }
 
 impl Pumps<'_> {
-    /// Starts the task that carries messages. Returns the queue of messages to the peer, and the link's runs.
-    fn control(
-        &mut self,
-        opened: LinkOrigin,
-        side: Side,
-        pace: Option<Arc<Pace>>,
-    ) -> (Sender<Vec<u8>>, Lanes) {
+    /// Starts the task that carries messages. Returns the link's runs.
+    fn control(&mut self, opened: LinkOrigin, side: Side, pace: Option<Arc<Pace>>) -> Lanes {
         let (outgoing, queue) = bounded(QUEUE_FRAMES);
-        let lanes = Lanes::new(side, outgoing.clone(), self.fault.clone());
+        let lanes = Lanes::new(side, outgoing, self.fault.clone());
         let ends = (queue.clone(), EndsRuns(lanes.clone()));
         let pump = pump_control(self.connection.clone(), opened, queue, lanes.clone(), pace);
         self.spawn(watch(pump, self.connection.clone(), self.fault.clone(), ends));
-        (outgoing, lanes)
+        lanes
     }
 
     fn carry(&mut self, data: Data, lanes: &Lanes) {

@@ -23,7 +23,7 @@ use crate::transport::{
     quic::{
         byte_stream::ByteStream,
         connection_config::{stream_config, transport_config},
-        open_endpoints::{over_stream, over_udp},
+        open_endpoints::{over_stream, over_udp, udp_socket},
         sockets::Sockets,
     },
     tls::{Hosts, LinkUse},
@@ -64,19 +64,20 @@ impl Listener {
     pub(super) fn new(
         sockets: Option<Sockets>,
         command: Option<ByteStream>,
-        (hosts, servers): (Hosts, [ServerConfig; 2]),
+        hosts: Hosts,
+        servers: [ServerConfig; 2],
         side: Side,
         sessions: usize,
     ) -> io::Result<Arc<Self>> {
         let local = sockets.as_ref().map_or(Ipv4Addr::UNSPECIFIED.into(), |sockets| sockets.address().ip());
         let (udp, tcp) = sockets.map_or((None, None), |sockets| (sockets.udp, sockets.tcp));
-        let udp = udp.map(|socket| over_udp(socket, Some(servers[0].clone()))).transpose()?;
+        let udp = udp.map(|socket| over_udp(udp_socket(socket)?, Some(servers[0].clone()))).transpose()?;
         let listen = |listener: std::net::TcpListener| {
             listener.set_nonblocking(true)?;
             TcpListener::from_std(listener)
         };
         Ok(Arc::new(Self {
-            udp: udp.map(|(endpoint, _)| endpoint),
+            udp,
             tcp: tcp.map(listen).transpose()?,
             command: Mutex::new(command),
             hosts,
@@ -93,9 +94,7 @@ impl Listener {
     pub(super) async fn next(&self) -> Option<Arrival> {
         tokio::select! {
             packet = self.next_packet() => packet.map(|packet| Arrival::Packet(Box::new(packet))),
-            (connection, from, place) = self.next_connection() => {
-                Some(Arrival::Connection(connection, from, place))
-            }
+            connection = self.next_connection() => Some(connection),
         }
     }
 
@@ -121,13 +120,13 @@ impl Listener {
         }
     }
 
-    async fn next_connection(&self) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
+    async fn next_connection(&self) -> Arrival {
         let Some(listener) = &self.tcp else { return future::pending().await };
         loop {
             match listener.accept().await {
                 Ok((connection, from)) => {
                     if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
-                        return (connection, from, place);
+                        return Arrival::Connection(connection, from, place);
                     }
                 }
                 Err(error) => {
@@ -143,14 +142,18 @@ impl Listener {
         self.config(|server| server.transport_config(transport_config(self.local, peer, self.side)))
     }
 
-    /// Opens a stream for one peer, which dials in over it. Also returns the configuration for its connection.
+    /// Returns the configuration for a connection over a stream.
+    pub(super) fn config_over_stream(&self) -> Arc<ServerConfig> {
+        self.config(|server| server.transport_config(stream_config()))
+    }
+
+    /// Opens a stream for one peer, which dials in over it.
     pub(super) fn open(
         &self,
         stream: ByteStream,
         place: Option<OwnedSemaphorePermit>,
-    ) -> io::Result<(Endpoint, Arc<ServerConfig>)> {
-        let config = self.config(|server| server.transport_config(stream_config()));
-        Ok((over_stream(stream, place, Some(self.servers[0].clone()))?, config))
+    ) -> io::Result<Endpoint> {
+        over_stream(stream, place, Some(self.servers[0].clone()))
     }
 
     fn config(&self, set: impl FnOnce(&mut ServerConfig) -> &mut ServerConfig) -> Arc<ServerConfig> {

@@ -30,8 +30,9 @@ mod udp_socket;
 pub(crate) use await_contact::await_contact;
 pub use byte_stream::ByteStream;
 pub(crate) use dial::{Ways, dial, show_key};
-pub(crate) use link::Link;
+pub(crate) use link::{Link, Met};
 pub(crate) use port::{End, Port};
+pub use service_port::Asked;
 pub(crate) use service_port::{MAX_VISITS, ServicePort, Visitor};
 pub use sockets::{LinkMode, Sockets};
 
@@ -62,7 +63,8 @@ mod tests {
             scope.spawn(|| port.accept(End { side: Side::Sink, bandwidth_limit: None }, &monitor).is_err());
             let dialled = peer.runtime.block_on(async {
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                let (endpoint, _) = open_endpoints::over_udp(socket, None).unwrap();
+                let socket = open_endpoints::udp_socket(socket).unwrap();
+                let endpoint = open_endpoints::over_udp(socket, None).unwrap();
                 endpoint.connect_with(config, address, tls::SERVER_NAME).unwrap().await
             });
             monitor.cancel();

@@ -16,14 +16,14 @@ use crate::{
 };
 
 /// Opens an endpoint over a UDP socket, on the runtime that the caller is in. Peers may dial in if `server` is given.
-pub(super) fn over_udp(
-    socket: UdpSocket,
-    server: Option<ServerConfig>,
-) -> io::Result<(Endpoint, Arc<Socket>)> {
+pub(super) fn over_udp(socket: Arc<Socket>, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+    open(MAX_PAYLOAD, server, socket)
+}
+
+/// Prepares a UDP socket for an endpoint, on the runtime that the caller is in.
+pub(super) fn udp_socket(socket: UdpSocket) -> io::Result<Arc<Socket>> {
     enlarge_buffers(&socket);
-    let socket = Socket::over(TokioRuntime.wrap_udp_socket(socket)?);
-    let endpoint = open(MAX_PAYLOAD, server, Arc::clone(&socket) as Arc<dyn AsyncUdpSocket>)?;
-    Ok((endpoint, socket))
+    Ok(Socket::over(TokioRuntime.wrap_udp_socket(socket)?))
 }
 
 /// Opens an endpoint over a stream, on the runtime that the caller is in. One peer may dial in if `server` is given.

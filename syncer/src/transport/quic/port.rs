@@ -69,8 +69,8 @@ impl Port {
         let listen = || {
             let port = Self::to_dial()?;
             let _inside = port.runtime.enter();
-            let queue =
-                Some(PeerQueue::new(Listener::new(sockets, command, (hosts, configs), identity.side(), 0)?));
+            let door = Listener::new(sockets, command, hosts, configs, identity.side(), 0)?;
+            let queue = Some(PeerQueue::new(door));
             Ok(Self { queue, threads: Arc::clone(&port.threads), runtime: port.runtime })
         };
         listen().map_err(|error: io::Error| TransportError::Address { address, error: error.to_string() })

@@ -147,7 +147,7 @@ pub(super) async fn write_paced(
 async fn read_messages(mut stream: RecvStream, lanes: &Lanes) -> Result<(), TransportError> {
     let room = Arc::new(Semaphore::new(MAX_MESSAGE_BYTES));
     let (mut parts, mut parts_of) = (ListingFrames::default(), 0);
-    while let Some((Header { kind, run, .. }, body)) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
+    while let Some(RunFrame { kind, run, body }) = read_frame(&mut stream, MAX_MESSAGE_BYTES).await? {
         let Some(lane) = lanes.of_message(run).await? else { continue };
         if parts_of != run {
             // A run that was given up may have left half a directory.
@@ -190,11 +190,18 @@ async fn deliver(
 
 const CUT_OFF: TransportError = TransportError::Nonsense("a stream ended inside of a frame");
 
+/// A frame as it came, with its run.
+pub(super) struct RunFrame {
+    pub(super) kind: u8,
+    pub(super) run: u32,
+    pub(super) body: Vec<u8>,
+}
+
 /// Reads the next frame; `None` if the stream ends between two frames.
 pub(super) async fn read_frame(
     stream: &mut RecvStream,
     max: usize,
-) -> Result<Option<(Header, Vec<u8>)>, TransportError> {
+) -> Result<Option<RunFrame>, TransportError> {
     let mut header = [0; HEADER_BYTES];
     match stream.read_exact(&mut header).await {
         Ok(()) => {}
@@ -202,14 +209,14 @@ pub(super) async fn read_frame(
         Err(quinn::ReadExactError::FinishedEarly(_)) => return Err(CUT_OFF),
         Err(error) => return Err(read_error(error)),
     }
-    let header = read_header(header, max)?;
-    let mut body = buffers::empty(header.len.min(MAX_FRAME_BYTES));
-    while body.len() < header.len {
-        let chunk = stream.read_chunk(header.len - body.len(), true).await;
+    let Header { kind, run, len } = read_header(header, max)?;
+    let mut body = buffers::empty(len.min(MAX_FRAME_BYTES));
+    while body.len() < len {
+        let chunk = stream.read_chunk(len - body.len(), true).await;
         match chunk.map_err(|error| read_error(error.into()))? {
             Some(chunk) => body.extend_from_slice(&chunk.bytes),
             None => return Err(CUT_OFF),
         }
     }
-    Ok(Some((header, body)))
+    Ok(Some(RunFrame { kind, run, body }))
 }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use async_channel::{Receiver, Sender, bounded};
+use async_channel::{Receiver, Sender, WeakSender, bounded};
 use contract::Side;
 use tokio::sync::watch;
 
@@ -109,6 +109,11 @@ impl Lanes {
     /// Makes the runs of a link that ends with the `link`'s fault and sends messages from `outgoing`.
     pub(super) fn new(side: Side, outgoing: Sender<Vec<u8>>, link: Fault) -> Self {
         Self { present: Arc::default(), side, outgoing, link }
+    }
+
+    /// Returns the queue of messages to the peer, which may be closed.
+    pub(super) fn messages_to_peer(&self) -> WeakSender<Vec<u8>> {
+        self.outgoing.downgrade()
     }
 
     /// Returns the fault of the link.

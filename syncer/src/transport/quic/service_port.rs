@@ -18,7 +18,7 @@ use crate::{
         quic::{
             busy_queue::{attend_to, closed},
             closing::close_and_tell,
-            handshakes::{Handshakes, TurnedAway},
+            handshakes::{Ended, Handshakes, TurnedAway},
             link::Link,
             link_errors::identity_error,
             listener::Listener,
@@ -44,6 +44,14 @@ const MAX_HEARD: usize = 32;
 
 /// How many of them may have one key, so that one peer does not keep out the others.
 const MAX_HEARD_OF_PEER: usize = 4;
+
+/// A visit of a peer, with what it asks for.
+pub struct Asked<V> {
+    /// The visit.
+    pub visit: V,
+    /// The request, which is not checked.
+    pub request: FolderRequest,
+}
 
 /// The port of a service.
 pub(crate) struct ServicePort {
@@ -106,8 +114,8 @@ impl ServicePort {
             let port = Port::to_dial()?;
             let _inside = port.runtime.enter();
             // A run that reads sends large packets.
-            let keys = (hosts, [config.clone(), config]);
-            let door = Listener::new(Some(sockets), None, keys, Side::Source, MAX_VISITS)?;
+            let configs = [config.clone(), config];
+            let door = Listener::new(Some(sockets), None, hosts, configs, Side::Source, MAX_VISITS)?;
             let (handshakes, turned_away, hearing) = Default::default();
             Ok(Self { door, handshakes, turned_away, hearing, port: port.of_connection() })
         };
@@ -115,14 +123,14 @@ impl ServicePort {
     }
 
     /// Waits for the next peer that has shown its key and said what it wants.
-    pub(crate) fn next(&mut self, monitor: &Monitor) -> Result<(Visitor, FolderRequest), TransportError> {
+    pub(crate) fn next(&mut self, monitor: &Monitor) -> Result<Asked<Visitor>, TransportError> {
         let Self { door, handshakes, turned_away, hearing, port } = self;
         let heard = port.runtime.block_on(async {
             loop {
                 tokio::select! {
                     () = monitor.until_cancelled() => return Err(TransportError::Canceled),
                     arrival = door.next() => handshakes.begin(arrival.ok_or_else(closed)?, door),
-                    Some((from, shaken)) = handshakes.next() => match shaken {
+                    Some(Ended { from, shaken }) = handshakes.next() => match shaken {
                         Ok(met) => hearing.add(met),
                         Err(Some(error)) => turned_away.add(from, &error),
                         Err(None) => {}
@@ -133,7 +141,8 @@ impl ServicePort {
         })?;
         let Heard { met, peer, request } = heard;
         let access = request.access;
-        Ok((Visitor { met, peer, access, answers: None, port: port.of_connection() }, request))
+        let visit = Visitor { met, peer, access, answers: None, port: port.of_connection() };
+        Ok(Asked { visit, request })
     }
 }
 
@@ -226,7 +235,10 @@ mod tests {
 
     use super::*;
     use crate::transport::{
-        quic::{LinkMode, open_endpoints::over_udp},
+        quic::{
+            LinkMode,
+            open_endpoints::{over_udp, udp_socket},
+        },
         tls::SERVER_NAME,
     };
 
@@ -265,7 +277,7 @@ mod tests {
                 Identity::of_key(key.clone(), Side::Source, &service_job(service), service).unwrap();
             let crypto = QuicClientConfig::try_from(tls::client(&identity).unwrap()).unwrap();
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let (endpoint, _) = over_udp(socket, None).unwrap();
+            let endpoint = over_udp(udp_socket(socket).unwrap(), None).unwrap();
             let config = quinn::ClientConfig::new(Arc::new(crypto));
             let connecting = endpoint.connect_with(config, address, SERVER_NAME).unwrap();
             Self { connection: connecting.await.unwrap(), _endpoint: endpoint }
@@ -297,7 +309,7 @@ mod tests {
         let Visited { mut port, address, service, guests: [silent, other], runtime } = Visited::new();
         let monitor = Monitor::default();
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| port.next(&monitor).map(|(visitor, _)| visitor.peer));
+            let next = scope.spawn(|| port.next(&monitor).map(|asked| asked.visit.peer));
             runtime.block_on(async {
                 let mut held = Vec::new();
                 for _ in 0..MAX_HEARD_OF_PEER {
@@ -321,7 +333,7 @@ mod tests {
         let Visited { mut port, address, service, guests: [peer, _], runtime } = Visited::new();
         let monitor = Monitor::default();
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| port.next(&monitor).map(|(_, request)| request));
+            let next = scope.spawn(|| port.next(&monitor).map(|asked| asked.request));
             runtime.block_on(async {
                 let refused = Dialled::to((address, service), &peer).await;
                 refused.ask(&request(FolderRequest::MAX_PATHS + 1)).await;

@@ -17,7 +17,7 @@ use syncer::{
     entry::{Meta, Time},
     snapshot::{
         browse::{Node, What},
-        store::{ContentRef, Home, OpenContent},
+        store::{Home, OpenContent},
     },
 };
 
@@ -119,15 +119,6 @@ impl MountedFiles {
         stat.and_then(|stat| u64::try_from(stat.st_blocks).ok()).map_or(all, |blocks| blocks.min(all))
     }
 
-    fn file(&self, number: u64) -> Result<(Option<ContentRef>, u64), Errno> {
-        match self.tree.node(number)? {
-            MountedNode::Stored(StoredNode {
-                node: Node { what: What::File { len, content }, .. }, ..
-            }) => Ok((*content, *len)),
-            _ => Err(Errno::ISDIR),
-        }
-    }
-
     /// Returns a file, opened now unless it was read of late.
     fn open_file(&mut self, number: u64) -> Result<&OpenedFile, Errno> {
         let opened = match self.open.iter().position(|file| file.number == number) {
@@ -142,7 +133,12 @@ impl MountedFiles {
     }
 
     fn find_content(&self, number: u64) -> Result<OpenedFile, Errno> {
-        let (content, len) = self.file(number)?;
+        let (content, len) = match self.tree.node(number)? {
+            MountedNode::Stored(StoredNode {
+                node: Node { what: What::File { len, content }, .. }, ..
+            }) => (*content, *len),
+            _ => return Err(Errno::ISDIR),
+        };
         let store = &self.tree.store;
         let content = content.map(|content| {
             if len <= CHECKED_BYTES {

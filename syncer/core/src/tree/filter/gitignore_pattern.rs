@@ -73,7 +73,7 @@ impl Pattern {
         while let Some((&first, behind)) = rest.split_first() {
             rest = match first {
                 b'[' => match class(behind, b'a') {
-                    Some((behind, _)) => behind,
+                    Some(class) => class.behind,
                     None => return false,
                 },
                 b'\\' if behind.is_empty() => return false,
@@ -216,7 +216,7 @@ impl Tries {
             glob = match first {
                 b'?' if byte != b'/' => rest,
                 b'[' => match class(rest, byte) {
-                    Some((rest, true)) if byte != b'/' => rest,
+                    Some(Class { behind, matches: true }) if byte != b'/' => behind,
                     Some(_) => return WildMatch::Differs,
                     None => return WildMatch::AtEnd,
                 },
@@ -275,16 +275,21 @@ fn is_special(byte: &u8) -> bool {
     b"*?[\\".contains(byte)
 }
 
-/// Returns the pattern behind a class, and whether the class matches `byte`; `None` if the class has no end. `glob`
-/// begins behind its opening bracket.
-fn class(glob: &[u8], byte: u8) -> Option<(&[u8], bool)> {
+/// A class that was compared with a byte, and the pattern behind it.
+struct Class<'g> {
+    behind: &'g [u8],
+    matches: bool,
+}
+
+/// Compares a class with `byte`; returns `None` if the class has no end. `glob` begins behind its opening bracket.
+fn class(glob: &[u8], byte: u8) -> Option<Class<'_>> {
     let is_not = matches!(glob.first(), Some(b'!' | b'^'));
     let mut at = usize::from(is_not);
     let (mut is_in, mut previous, mut is_first) = (false, None, true);
     loop {
         let mut next = *glob.get(at)?;
         if next == b']' && !is_first {
-            return Some((&glob[at + 1..], is_in != is_not));
+            return Some(Class { behind: &glob[at + 1..], matches: is_in != is_not });
         }
         is_first = false;
         match next {

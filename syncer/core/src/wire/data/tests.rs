@@ -19,7 +19,7 @@ fn attributes_that_no_listing_may_have_come_with_no_content() {
         let mut pack = PackBuilder::default();
         pack.push(7, Some(fresh), None, 5, fill(b"hello")).unwrap();
         let frame = pack.finish();
-        let (mut files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+        let mut files = Pack::open(&frame[HEADER_BYTES..]).unwrap();
         assert!(files.next().unwrap().is_err(), "{bytes:?}");
         let whole = Whole { file_len: 9, hash: TransferHash([1; 32]), fresh: Some(fresh), in_motion: false };
         let end = EndFrame { need: 4, attempt: 1, outcome: Ok(whole) }.encode();
@@ -37,8 +37,8 @@ fn a_pack_holds_contents_and_failures() {
     pack.push_failed(9, "read", "gone");
     assert_eq!(pack.push(10, None, None, 3, |_| Err("unreadable")), Err("unreadable"));
     let frame = pack.finish();
-    let (files, intact) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
-    assert!(intact);
+    let files = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+    assert!(files.is_intact);
     let items: Vec<_> = files.collect::<Result<_, _>>().unwrap();
     let content =
         |bytes, fresh: Option<_>| Ok(ContentFrame { fresh, kept: None, bytes, in_motion: fresh.is_some() });
@@ -64,7 +64,7 @@ fn of_a_file_that_has_grown_only_the_rest_is_packed() {
         pack.push(1, fresh, Some(prefix), 5, fill(b"hello")).unwrap();
     }
     let frame = pack.finish();
-    let (files, _) = Pack::open(&frame[HEADER_BYTES..]).unwrap();
+    let files = Pack::open(&frame[HEADER_BYTES..]).unwrap();
     let contents: Vec<_> = files.map(|item| item.unwrap().content.unwrap()).collect();
     let kept: Vec<_> = contents.iter().map(|content| (content.kept, content.bytes)).collect();
     let some = |len| Some(BasisPrefix { len, id: ContentId::of(b"hello") });
@@ -81,8 +81,8 @@ fn a_pack_cut_anywhere_gives_an_error_and_ends() {
         assert!(Pack::open(&frame[HEADER_BYTES..end]).is_err());
     }
     for end in FILES_AT + 1..frame.len() {
-        let (mut items, intact) = Pack::open(&frame[HEADER_BYTES..end]).unwrap();
-        assert!(!intact);
+        let mut items = Pack::open(&frame[HEADER_BYTES..end]).unwrap();
+        assert!(!items.is_intact);
         assert!(items.next().unwrap().is_err());
         assert!(items.next().is_none());
     }
@@ -95,7 +95,7 @@ fn a_pack_with_a_wrong_bit_is_not_intact() {
     let mut frame = pack.finish();
     for at in HEADER_BYTES..frame.len() {
         frame[at] ^= 1;
-        assert!(!Pack::open(&frame[HEADER_BYTES..]).unwrap().1, "at {at}");
+        assert!(!Pack::open(&frame[HEADER_BYTES..]).unwrap().is_intact, "at {at}");
         frame[at] ^= 1;
     }
 }

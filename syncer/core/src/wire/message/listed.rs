@@ -156,14 +156,14 @@ pub(super) fn put_tree(out: &mut Vec<u8>, head: &TreeHead) {
 }
 
 fn put_owners(out: &mut Vec<u8>, owners: &Owners) {
-    let (counts, rest) = owners.parts();
+    let counts = owners.counts();
     put_varint(out, counts.len() as u64);
     for (owner, count) in counts {
         put_varint(out, owner.uid.into());
         put_varint(out, owner.gid.into());
         put_varint(out, count);
     }
-    put_varint(out, rest);
+    put_varint(out, owners.rest());
 }
 
 fn read_owners(reader: &mut Reader<'_>) -> Result<Owners, DecodeError> {

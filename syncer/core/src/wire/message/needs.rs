@@ -5,7 +5,7 @@ use crate::{
     block_sizes::block_bytes,
     codec::{DecodeError, Reader, put_varint},
     delta::{
-        checked::{CheckedBlocks, FileVersion},
+        checked::{CheckedBlock, CheckedBlocks, FileVersion},
         granules::Granules,
         list::ChunkList,
         short_name::ShortName,
@@ -188,8 +188,8 @@ fn read_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeError> {
 fn put_checked(out: &mut Vec<u8>, checked: &CheckedBlocks, granules: &Granules) {
     let block = block_bytes(granules.file_len()) as u64;
     out.extend_from_slice(&checked.version().0);
-    put_varint(out, checked.values().len() as u64);
-    for (offset, value) in checked.values() {
+    put_varint(out, checked.blocks().len() as u64);
+    for CheckedBlock { offset, value } in checked.blocks() {
         put_varint(out, (offset - granules.start()) / block);
         out.extend_from_slice(value);
     }
@@ -207,7 +207,8 @@ fn read_checked_granules(reader: &mut Reader<'_>) -> Result<Granules, DecodeErro
     let granules = read_granules(reader)?;
     let (len, start, end) = (granules.file_len(), granules.start(), granules.end());
     let offset = |nth: u64| nth.checked_mul(block_bytes(len) as u64)?.checked_add(start);
-    let values = blocks.into_iter().map(|(nth, value)| Some((offset(nth)?, value))).collect::<Option<_>>();
-    let checked = values.and_then(|values| CheckedBlocks::new(version, len, start..end, values));
+    let block = |(nth, value)| Some(CheckedBlock { offset: offset(nth)?, value });
+    let blocks = blocks.into_iter().map(block).collect::<Option<_>>();
+    let checked = blocks.and_then(|blocks| CheckedBlocks::new(version, len, start..end, blocks));
     Ok(granules.with_checked(checked.ok_or(DecodeError::Invalid("checked blocks do not fit their file"))?))
 }

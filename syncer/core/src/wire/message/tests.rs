@@ -3,7 +3,7 @@ use contract::{Action, ChangedBlocks, ChangedRanges, Difference, EntryKind};
 use super::{fields::MAX_JSON_BYTES, *};
 use crate::{
     delta::{
-        checked::{CheckedBlocks, FileVersion},
+        checked::{CheckedBlock, CheckedBlocks, FileVersion},
         chunk_sizes::ChunkSizes,
         features::Sampling,
         granules::Granules,
@@ -102,7 +102,7 @@ fn samples() -> Vec<Message> {
         Message::Need(Needs { first: 5, dir: 2, indices: vec![3], prefixes: vec![] }),
         Message::Update(update(BasisManifest::Granules(granules()))),
         Message::Update(update(BasisManifest::Granules(checked_granules()))),
-        Message::Update(update(BasisManifest::Chunks(list(&[7; 100_000], ChunkSizes::FINE).0))),
+        Message::Update(update(BasisManifest::Chunks(list(&[7; 100_000], ChunkSizes::FINE)))),
         Message::NeedsEnd,
         Message::SourceDone(Box::default()),
         Message::Report(Box::default()),
@@ -132,7 +132,8 @@ fn granules() -> Granules {
 /// Returns the last granules of a file, of whose blocks all but one were checked.
 fn checked_granules() -> Granules {
     let (len, start) = ((64 << 20) + 100_000, 64 << 20);
-    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![(start, [6; 32])]);
+    let block = CheckedBlock { offset: start, value: [6; 32] };
+    let checked = CheckedBlocks::new(FileVersion([5; 16]), len, start..len, vec![block]);
     Granules::new(len, 16 << 10, start, (0..7).map(name).collect()).unwrap().with_checked(checked.unwrap())
 }
 

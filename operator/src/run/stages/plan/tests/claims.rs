@@ -1,6 +1,7 @@
 //! Claims that are made or grow before a run, that cannot be mounted, and that are lost.
 
 use super::*;
+use crate::volumes::claims::LostClaim;
 
 #[test]
 fn a_claim_that_is_to_be_created_is_before_a_run_begins_or_starts_and_not_while_suspended() {
@@ -51,8 +52,10 @@ fn a_destination_that_is_lost_halts_the_run_until_it_is_back_and_a_lost_source_l
     let fault = Fault::new(Reason::ClaimTerminating, "m");
     let mut status = running_since(1);
     let both_run = pair(EndState::Running, EndState::Running);
-    let losing =
-        |side, pairs, status| Situation { lost: Some((side, fault.clone())), pairs, ..situation(status) };
+    let losing = |side, pairs, status| {
+        let lost = Some(LostClaim { side, fault: fault.clone() });
+        Situation { lost, pairs, ..situation(status) }
+    };
     assert_eq!(step(&losing(Side::Source, both_run.clone(), &status)), Step::Run);
     let halt = Step::Halt(Blocked::Stalled(fault.clone()));
     assert_eq!(step(&losing(Side::Sink, both_run, &status)), halt);
@@ -70,7 +73,7 @@ fn a_job_at_rest_stalls_when_a_claim_is_lost_and_runs_onto_a_destination_made_an
     let mut status = after_run(GENERATION);
     let fault = Fault::new(Reason::ClaimNotFound, "m");
     for side in [Side::Source, Side::Sink] {
-        let lost = Situation { lost: Some((side, fault.clone())), ..situation(&status) };
+        let lost = Situation { lost: Some(LostClaim { side, fault: fault.clone() }), ..situation(&status) };
         assert_eq!(step(&lost), Step::Block(Blocked::Stalled(fault.clone())));
     }
     let anew = |status: &SyncJobStatus| step(&Situation { is_new_destination: true, ..situation(status) });
