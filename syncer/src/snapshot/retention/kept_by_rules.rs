@@ -53,7 +53,7 @@ fn by_owner<'s>(snapshots: &[&'s Snapshot]) -> impl Iterator<Item = Vec<&'s Snap
     let mut groups: BTreeMap<_, Vec<&Snapshot>> = BTreeMap::new();
     for snapshot in snapshots {
         let job = if snapshot.purpose == Purpose::Safety { "" } else { &snapshot.job };
-        groups.entry((snapshot.purpose, job)).or_default().push(*snapshot);
+        groups.entry((snapshot.purpose, job)).or_default().push(snapshot);
     }
     groups.into_values()
 }
