@@ -146,7 +146,7 @@ async fn another_key_than_the_pinned_one_stalls_the_job_until_it_is_corrected() 
 }
 
 /// Returns the manifest of the SyncJob `copy`.
-fn copy_of(spec: Value) -> Value {
+fn copy_of(spec: &Value) -> Value {
     json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncJob", "metadata": {"name": "copy"}, "spec": spec})
 }
 
@@ -187,12 +187,12 @@ async fn what_an_endpoint_cannot_have_is_refused_with_what_to_write_instead() {
         (address("-h::web"), "is no address of an endpoint"),
         (address("h::web/../x"), "is no address of an endpoint"),
     ] {
-        let said = syncjob::create(&serving.stage.jobs, copy_of(spec)).await.unwrap_err();
+        let said = syncjob::create(&serving.stage.jobs, copy_of(&spec)).await.unwrap_err();
         assert!(format!("{said:#}").contains(words), "{words}: {said:#}");
     }
 
     // A claim stays a claim, since what was written there would be left behind; an address may change.
-    syncjob::create(&serving.stage.jobs, copy_of(to(json!({"suspend": true})))).await.unwrap();
+    syncjob::create(&serving.stage.jobs, copy_of(&to(json!({"suspend": true})))).await.unwrap();
     let moved = json!({"spec": {"destination": {"endpoint": {"address": "[fd00::7]:31000::web/below"}}}});
     serving.stage.patch("copy", moved).await.unwrap();
     let other =

@@ -7,7 +7,7 @@ use contract::{ExitCode, Report, RunLink, RunResult, SnapshotParams, SnapshotRep
 use crate::{
     measure::{monitor::Monitor, report::Stopwatch},
     session_error::SessionError,
-    transport::quic::Met,
+    transport::quic::MetPeer,
     wire::Refusal,
 };
 
@@ -69,7 +69,7 @@ impl<'a> Clock<'a> {
 
     /// Records the link and the peer's address. In the first run of a session, moves the start to the moment of the
     /// peer's first packet, so that the wait for it does not count.
-    pub(crate) fn met(&mut self, Met { link, peer, began }: Met, is_first: bool) {
+    pub(crate) fn met(&mut self, MetPeer { link, peer, began }: MetPeer, is_first: bool) {
         (self.link, self.peer) = (Some(link), peer);
         if is_first {
             self.began = SystemTime::now() - began.elapsed();

@@ -5,7 +5,7 @@ use crate::{
     session_error::SessionError,
     transport::{
         Peer, TransportError,
-        quic::{self, Met, Port},
+        quic::{self, MetPeer, Port},
     },
     wire::{Message, code},
 };
@@ -49,7 +49,7 @@ impl SessionLink {
     }
 
     /// Describes the link and the peer.
-    pub(crate) fn met(&self) -> Met {
+    pub(crate) fn met(&self) -> MetPeer {
         self.link.met()
     }
 

@@ -204,9 +204,10 @@ fn not_believed(entries: usize) -> String {
     )
 }
 
-/// The names of a journal's entries.
+/// The entries of a journal.
 #[derive(Default)]
 struct Keys {
+    /// The names of those that may be redone.
     mine: Vec<String>,
     /// The number of entries that were removed because another user could have written them.
     removed: usize,

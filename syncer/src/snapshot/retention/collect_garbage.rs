@@ -241,10 +241,11 @@ impl Plan {
     }
 
     /// Finds the blocks of a pack without references. Existing holes have no data and do not count.
-    fn find_holes(&mut self, store: &Store, name: &str, len: u64, live: &[PackRange]) -> io::Result<()> {
+    fn find_holes(&mut self, store: &Store, name: &str, pack_len: u64, live: &[PackRange]) -> io::Result<()> {
         let mut file: Option<OwnedFd> = None;
         let mut at = PACK_MAGIC.len() as u64;
-        for PackRange { offset, len } in live.iter().copied().chain([PackRange { offset: len, len: 0 }]) {
+        let end = PackRange { offset: pack_len, len: 0 };
+        for PackRange { offset, len } in live.iter().copied().chain([end]) {
             let dead = at.next_multiple_of(BLOCK_BYTES)..offset / BLOCK_BYTES * BLOCK_BYTES;
             at = at.max(offset.saturating_add(len));
             if dead.start >= dead.end {

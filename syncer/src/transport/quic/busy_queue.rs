@@ -15,7 +15,7 @@ use crate::{
         TransportError,
         quic::{
             closing::close_and_tell,
-            handshakes::{Ended, Handshakes, Shaken, TurnedAway, shake_over_stream},
+            handshakes::{EndedHandshake, Handshakes, Shaken, TurnedAway, shake_over_stream},
             listener::Listener,
             proven_peer::Proven,
         },
@@ -121,7 +121,7 @@ impl PeerQueue {
     }
 
     /// Adds a peer that has shown its key to those that wait, during a `session` or for none.
-    fn shook(&mut self, Ended { from, shaken }: Ended, session: Option<&PresentSession>) {
+    fn shook(&mut self, EndedHandshake { from, shaken }: EndedHandshake, session: Option<&PresentSession>) {
         match shaken {
             Ok(met) if self.waiting.len() >= MAX_WAITING => {
                 met.connection.close(code::FAILED.into(), b"too many peers wait");

@@ -189,7 +189,9 @@ impl Dialling<'_> {
             }
             match command {
                 Some(command) => match self.over_command(command).await {
-                    Err(_) if !self.proof.is_of(Carrier::Stream as u8) && has_udp => future::pending().await,
+                    Err(error) if has_udp && self.is_of_other_attempt(Carrier::Stream, &error) => {
+                        future::pending().await
+                    }
                     met => met,
                 },
                 None if !has_stream => future::pending().await,
@@ -219,12 +221,7 @@ impl Dialling<'_> {
             let tried = Instant::now();
             let error = match self.attempt(carrier, patience.min(left)).await {
                 Err(error @ (TransportError::Lost(_) | TransportError::NoAnswer(_))) => error,
-                // The peer refused an end without a key, because the other carrier's attempt shows it.
-                Err(TransportError::OtherKey(_) | TransportError::NotAccepted(_))
-                    if !self.proof.is_of(carrier as u8) =>
-                {
-                    self.no_answer()
-                }
+                Err(error) if self.is_of_other_attempt(carrier, &error) => self.no_answer(),
                 answered => return answered,
             };
             self.proof.take_back(carrier as u8);
@@ -233,12 +230,20 @@ impl Dialling<'_> {
                 return Err(error);
             }
             tracing::info!(address = self.address, ?carrier, %error, "dialling again");
-            if let Carrier::Stream = carrier {
-                // A refused connection fails at once.
-                sleep(patience.saturating_sub(tried.elapsed())).await;
-            }
+            // A refused connection fails at once, and so does an attempt beside one that shows the key.
+            sleep(patience.saturating_sub(tried.elapsed())).await;
             patience = (patience * 2).min(LONGEST_ATTEMPT);
         }
+    }
+
+    /// Returns whether an attempt failed because the other carrier's attempt shows the key: the peer refuses an end
+    /// without one.
+    fn is_of_other_attempt(&self, carrier: Carrier, error: &TransportError) -> bool {
+        let refused = matches!(
+            error,
+            TransportError::NoAnswer(_) | TransportError::OtherKey(_) | TransportError::NotAccepted(_)
+        );
+        refused && !self.proof.is_of(carrier as u8)
     }
 
     async fn attempt(&self, carrier: Carrier, patience: Duration) -> Result<Proven, TransportError> {
@@ -262,8 +267,8 @@ impl Dialling<'_> {
         self.proven(connection, Carrier::Udp, LinkKind::Udp)
     }
 
-    /// Takes a connection on which this end showed its key. Without it, the peer refuses a connection that is complete at
-    /// this end, and this one would be preferred to the other attempt that shows the key.
+    /// Takes a connection on which this end showed its key. One without is complete at this end before the peer refuses
+    /// it, and would be taken for the link if it came before the attempt that shows the key.
     fn proven(
         &self,
         connection: quinn::Connection,

@@ -41,7 +41,7 @@ pub(super) const MAX_OPEN: usize = 128;
 pub(super) type Shaken = Result<Proven, Option<String>>;
 
 /// A handshake that has ended.
-pub(super) struct Ended {
+pub(super) struct EndedHandshake {
     pub(super) from: SocketAddr,
     pub(super) shaken: Shaken,
 }
@@ -49,7 +49,7 @@ pub(super) struct Ended {
 /// Handshakes with peers that have not shown their key yet.
 #[derive(Default)]
 pub(super) struct Handshakes {
-    tasks: JoinSet<Ended>,
+    tasks: JoinSet<EndedHandshake>,
     /// The handshakes in progress, the oldest first.
     under_way: VecDeque<AbortHandle>,
 }
@@ -62,7 +62,7 @@ impl Handshakes {
                 let door = Arc::clone(door);
                 self.spawn(async move {
                     let shaken = shake_over_tcp(connection, place, &door).await;
-                    Ended { from, shaken }
+                    EndedHandshake { from, shaken }
                 });
             }
         }
@@ -82,12 +82,12 @@ impl Handshakes {
         self.spawn(async move {
             let shaken =
                 tokio::time::timeout(HANDSHAKE, shake_hands(accepted, &hosts, LinkKind::Udp, began)).await;
-            Ended { from, shaken: shaken.unwrap_or_else(|_| Err(Some(UNFINISHED.into()))) }
+            EndedHandshake { from, shaken: shaken.unwrap_or_else(|_| Err(Some(UNFINISHED.into()))) }
         });
     }
 
     /// Starts a handshake; the oldest makes room for it.
-    fn spawn(&mut self, handshake: impl Future<Output = Ended> + Send + 'static) {
+    fn spawn(&mut self, handshake: impl Future<Output = EndedHandshake> + Send + 'static) {
         if self.under_way.len() >= MAX_HANDSHAKES
             && let Some(oldest) = self.under_way.pop_front()
         {
@@ -103,7 +103,7 @@ impl Handshakes {
 
     /// Returns the next finished handshake; `None` if there is none in progress. One that had to make room is not
     /// returned.
-    pub(super) async fn next(&mut self) -> Option<Ended> {
+    pub(super) async fn next(&mut self) -> Option<EndedHandshake> {
         loop {
             if let Ok((id, ended)) = self.tasks.join_next_with_id().await? {
                 self.under_way.retain(|task| task.id() != id);

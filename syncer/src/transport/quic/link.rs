@@ -35,7 +35,7 @@ use crate::{
 
 /// A link, and the peer that was met over it.
 #[derive(Debug)]
-pub(crate) struct Met {
+pub(crate) struct MetPeer {
     pub(crate) link: RunLink,
     /// The address that the peer has now, if it has one.
     pub(crate) peer: Option<SocketAddr>,
@@ -117,10 +117,10 @@ impl Link {
     }
 
     /// Describes the link and the peer.
-    pub(crate) fn met(&self) -> Met {
+    pub(crate) fn met(&self) -> MetPeer {
         let has_address = self.link.kind != LinkKind::Ssh;
         let peer = has_address.then(|| self.connection.remote_address());
-        Met { link: self.link, peer, began: self.began }
+        MetPeer { link: self.link, peer, began: self.began }
     }
 
     /// Returns the bytes sent and received so far, as QUIC packets.

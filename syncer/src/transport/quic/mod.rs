@@ -30,7 +30,7 @@ mod udp_socket;
 pub(crate) use await_contact::await_contact;
 pub use byte_stream::ByteStream;
 pub(crate) use dial::{Ways, dial, show_key};
-pub(crate) use link::{Link, Met};
+pub(crate) use link::{Link, MetPeer};
 pub(crate) use port::{End, Port};
 pub use service_port::Asked;
 pub(crate) use service_port::{MAX_VISITS, ServicePort, Visitor};

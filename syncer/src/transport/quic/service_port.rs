@@ -18,7 +18,7 @@ use crate::{
         quic::{
             busy_queue::{attend_to, closed},
             closing::close_and_tell,
-            handshakes::{Ended, Handshakes, TurnedAway},
+            handshakes::{EndedHandshake, Handshakes, TurnedAway},
             link::Link,
             link_errors::identity_error,
             listener::Listener,
@@ -130,7 +130,7 @@ impl ServicePort {
                 tokio::select! {
                     () = monitor.until_cancelled() => return Err(TransportError::Canceled),
                     arrival = door.next() => handshakes.begin(arrival.ok_or_else(closed)?, door),
-                    Some(Ended { from, shaken }) = handshakes.next() => match shaken {
+                    Some(EndedHandshake { from, shaken }) = handshakes.next() => match shaken {
                         Ok(met) => hearing.add(met),
                         Err(Some(error)) => turned_away.add(from, &error),
                         Err(None) => {}
