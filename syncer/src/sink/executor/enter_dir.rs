@@ -30,7 +30,7 @@ use crate::{
 const NEEDS_AT_ONCE: usize = 4096;
 
 /// A directory that was opened for changes.
-struct OpenedDir {
+struct EnteredDir {
     fd: OwnedFd,
     inode: u64,
 }
@@ -69,7 +69,7 @@ impl Executor<'_> {
         if dir.is_idle() {
             return Ok(());
         }
-        let OpenedDir { fd, inode } = match self.open(dir, changes) {
+        let EnteredDir { fd, inode } = match self.open(dir, changes) {
             Ok(opened) => opened,
             Err(error) => {
                 self.run.failures.add(&dir.path, "open directory", &error);
@@ -191,7 +191,7 @@ impl Executor<'_> {
     }
 
     /// Opens a directory for changes.
-    fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<OpenedDir> {
+    fn open(&mut self, dir: &PlannedDir, changes: bool) -> io::Result<EnteredDir> {
         let destination = self.destination;
         let fd = destination.known_dir(&dir.path, self.inode_of(dir))?;
         if changes && dir.sink.is_some() {
@@ -201,7 +201,7 @@ impl Executor<'_> {
             }
         }
         let inode = destination.check_known(fd.as_fd(), self.inode_of(dir))?;
-        Ok(OpenedDir { fd, inode })
+        Ok(EnteredDir { fd, inode })
     }
 
     /// Schedules that a directory that was unlocked gets its own mode back at the end of the run.
