@@ -166,9 +166,15 @@ fn assert_file_fails(lies: Vec<BadData>) {
     }
 }
 
+const NO_HASH: &str = "does not have the hash";
+
+/// Returns data of another hash that follows the offer of a file of 200,000 bytes.
+fn after_blocks(what: &'static str, data: Vec<u8>) -> BadData {
+    BadData { what, offered: |peer| offer_new(peer, 200_000), data, words: NO_HASH }
+}
+
 #[test]
 fn a_lie_about_content_is_the_failure_of_its_file() {
-    const NO_HASH: &str = "does not have the hash";
     let mut changed = pack(0, b"hello");
     *changed.last_mut().unwrap() ^= 1;
     let blocks = block(0, 200_000, 0, &[1; 200_000]);
@@ -179,12 +185,15 @@ fn a_lie_about_content_is_the_failure_of_its_file() {
     let hole = Patch { place: place(longest), segments: vec![Segment::Hole(longest)] }.encode();
     assert_file_fails(vec![
         after_small("a packed file", changed, NO_HASH),
-        after_large("a file in blocks", [blocks.clone(), end_of(200_000, [1; 32])].concat(), NO_HASH),
-        after_large("the end before the content", [early_end, blocks].concat(), NO_HASH),
+        after_blocks("a file in blocks", [blocks.clone(), end_of(200_000, [1; 32])].concat()),
+        after_blocks("the end before the content", [early_end, blocks].concat()),
         after_update("a file in chunks", three_chunks(), NO_HASH),
         after_update("chunks beyond the file that they are copied from", beyond, ""),
         after_large("the longest file there can be", [hole, end_of(longest, [4; 32])].concat(), ""),
-        after_small("more kept of a small file than there is", more_kept_than_there_is(), ""),
+        BadData {
+            offered: |peer| offer_new(peer, 500),
+            ..after_small("more kept of a small file than there is", more_kept_than_there_is(), "")
+        },
     ]);
 }
 
