@@ -8,6 +8,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
+use anyhow::Context as _;
 use benches::{
     small_files::{fill, let_files_age, ms},
     stats::median,
@@ -101,7 +102,9 @@ fn publish(steps: &mut Steps<'_>) -> anyhow::Result<()> {
     let sync = format!("{SYNC} --snapshot source volume");
     let publish = |steps: &Steps<'_>| -> anyhow::Result<f64> {
         steps.shell(&sync)?;
-        let report: Report = serde_json::from_slice(&fs::read(steps.work.trees().join("report"))?)?;
+        let path = steps.work.trees().join("report");
+        let report = fs::read(&path).with_context(|| path.display().to_string())?;
+        let report: Report = serde_json::from_slice(&report)?;
         let_files_age();
         Ok(report.timings.snapshot as f64)
     };

@@ -183,15 +183,16 @@ async fn two_clusters_are_paired_a_key_is_rotated_and_unpair_leaves_nothing_behi
     assert_eq!(clusters.listed().await, [second.as_str()]);
     assert_eq!(content(&serving.volume()).as_deref(), Some("hello again"));
     let pods = clusters.rotate_in_two_goes(pods).await;
-    rotate_after_a_stop(&clusters, service, pods).await;
+    let _service = rotate_after_a_stop(&clusters, service, pods).await;
     let job = dialling.stage.jobs.get("web").await.unwrap();
     assert_ne!(job.data["spec"]["destination"]["endpoint"]["publicKey"], shown.to_string());
     assert_eq!(content(&serving.volume()).as_deref(), Some("hello once more"));
     unpair(&clusters).await;
 }
 
-/// Changes the endpoint's key by a command that is stopped halfway, and by another one.
-async fn rotate_after_a_stop(clusters: &Clusters, service: Controller, mut pods: Vec<Pod>) {
+/// Changes the endpoint's key by a command that is stopped halfway, and by another one. Returns the process that serves
+/// with the new key.
+async fn rotate_after_a_stop(clusters: &Clusters, service: Controller, mut pods: Vec<Pod>) -> Controller {
     let Clusters { serving, dialling, .. } = clusters;
     // A command that is stopped halfway has counted, and the next one does not.
     let mut stopped = clusters.start("rotate", &["--endpoint"]);
@@ -199,7 +200,7 @@ async fn rotate_after_a_stop(clusters: &Clusters, service: Controller, mut pods:
     stopped.kill().await.unwrap();
     fill(&dialling.volume(), "hello once more");
     let rotating = clusters.start("rotate", &["--endpoint"]);
-    let _service = serving.with_next_key(service).await;
+    let service = serving.with_next_key(service).await;
     // The change of the SyncJob may ask for a run of its own.
     let running = async {
         loop {
@@ -209,6 +210,7 @@ async fn rotate_after_a_stop(clusters: &Clusters, service: Controller, mut pods:
     let said = tokio::select! { said = ended(rotating, 0) => said, () = running => unreachable!() };
     assert!(said.contains("a run has met the endpoint with its new key"), "{said}");
     assert_eq!(serving.endpoints.get("web").await.unwrap().data["spec"]["keyVersion"], 2);
+    service
 }
 
 /// Takes the pair apart, after commands that are refused; nothing of it is left.

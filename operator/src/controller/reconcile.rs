@@ -257,7 +257,7 @@ struct Acted {
 }
 
 /// Carries out a step: records the stage, deletes the objects that are no longer needed, and creates those that the
-/// step requires. Returns the step's successor if the API server rejected an object or a hook has ended.
+/// step requires. Returns the step, or its successor if the API server rejected an object or a hook has ended.
 async fn act(
     context: &Context,
     job: &SyncJob,

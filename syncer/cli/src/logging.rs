@@ -124,7 +124,7 @@ fn filter(verbosity: u8, quiet: bool) -> Targets {
     if verbosity == 0 && !quiet { filter.with_target(RUNS, LevelFilter::INFO) } else { filter }
 }
 
-/// Returns the level of other crates; that of the own ones is one above.
+/// Returns the level for a verbosity; that of the own crates is one above that of others.
 fn level(verbosity: u8) -> LevelFilter {
     match verbosity {
         0 => LevelFilter::ERROR,

@@ -106,7 +106,7 @@ fn good_values_are_taken() {
     }
 }
 
-/// Checks that a value is refused at its field, or at one around or below it, with a message that contains `advice`.
+/// Checks that each value is refused at its field, or at one around or below it, with a message that has its advice.
 #[track_caller]
 fn assert_refused(cases: &[(&str, Value, &str)]) {
     for (pointer, value, advice) in cases {

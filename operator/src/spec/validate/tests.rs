@@ -112,6 +112,7 @@ fn to_bucket(more: &Value) -> Value {
 #[test]
 fn object_storage_is_asked_for_snapshots_alone() {
     let job = judged(&to_bucket(&json!({}))).unwrap();
+    assert_eq!(job.outside(), Some(Side::Sink));
     assert_eq!(job.ends.sink.to_string(), "the object storage s3://backups/web");
     assert!(!job.is_local && job.remote().is_none());
     let asked = job.params.demands.snapshot.unwrap();

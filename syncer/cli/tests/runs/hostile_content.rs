@@ -18,7 +18,7 @@ use super::hostile_source::{BLOCK_LEN, NEW_LEN, Sink, assert_refused, offer_new}
 use crate::common::hostile::{Hostile, file, frame, of_run, varints};
 use crate::common::prelude::*;
 
-/// Data that breaks the protocol after a source has offered a file.
+/// Data that breaks the protocol, or lies about a file, after a source has offered it.
 struct BadData {
     what: &'static str,
     offered: fn(&mut Hostile),

@@ -44,15 +44,20 @@ fn nth_command(round: usize, newest: &str) -> (&'static str, Vec<&str>) {
 
 /// Asserts that no snapshot has another tree than before, and that only what the command may do was done.
 #[track_caller]
-fn assert_changed_as_asked(command: &str, before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) {
+fn assert_changed_as_asked(
+    round: usize,
+    command: &str,
+    before: &BTreeMap<String, String>,
+    now: &BTreeMap<String, String>,
+) {
     for (id, digest) in now {
-        assert!(before.get(id).is_none_or(|other| other == digest), "{command}: {id}");
+        assert!(before.get(id).is_none_or(|other| other == digest), "round {round}, {command}: {id}");
     }
     let new = now.keys().filter(|id| !before.contains_key(*id)).count();
     let gone = before.keys().filter(|id| !now.contains_key(*id)).count();
     let (may_add, may_remove) =
         (usize::from(command == "create"), if command == "prune" { before.len() } else { 0 });
-    assert!(new <= may_add && gone <= may_remove, "{command}: {new} new, {gone} gone");
+    assert!(new <= may_add && gone <= may_remove, "round {round}, {command}: {new} new, {gone} gone");
 }
 
 #[test]
@@ -92,7 +97,7 @@ fn the_store_is_complete_or_unchanged_after_every_kill() {
         if command == "verify" && volume.run("verify", &[]).code != Some(0) {
             volume.ok("verify", &[]);
         }
-        assert_changed_as_asked(command, &before, &listed(&volume));
+        assert_changed_as_asked(round, command, &before, &listed(&volume));
         if round % 10 == 0 {
             volume.ok("verify", &["--no-heal"]);
         }
