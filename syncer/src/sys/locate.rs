@@ -1,7 +1,6 @@
 //! Finds the place of a tree on its machine, for [`Whereabouts`].
 
 use std::{
-    cell::OnceCell,
     ffi::OsStr,
     fs,
     io::Read as _,
@@ -50,13 +49,31 @@ impl<'a> Reach<'a> {
 /// Returns the place of a tree, and of what is mounted in it, as tokens made with a `nonce` of the run. Without a boot
 /// id of the machine, returns none.
 pub(crate) fn locate(tree: &Reach<'_>, nonce: [u8; 16]) -> Whereabouts {
-    Locator::new(nonce).locate(tree)
+    let Some(boot) = boot_id() else { return Whereabouts::default() };
+    let mut found = Whereabouts::new(nonce);
+    let key = found.key(boot);
+    let mut at = tree.place.clone();
+    let mut is_there = true;
+    for _ in 0..MAX_FOLDERS {
+        match Root::enter(&at) {
+            Ok(root) => {
+                let mut folders = inodes(&root);
+                folders.truncate(MAX_FOLDERS);
+                found.add(&key, &folders, is_there);
+                add_paths(&mut found, &key, &root, is_there, tree);
+                break;
+            }
+            Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
+            Err(_) => break,
+        }
+    }
+    found
 }
 
 /// Returns whether two trees of this machine contain one another, or show parts of one another through mounts.
 pub(crate) fn overlap(one: &Reach<'_>, other: &Reach<'_>) -> bool {
-    let locator = Locator::new(nonce());
-    locator.locate(one).overlaps(&locator.locate(other))
+    let nonce = nonce();
+    locate(one, nonce).overlaps(&locate(other, nonce))
 }
 
 /// The kinds of file systems that may give a folder another inode number at each mount: FUSE, 9p, SMB, FAT, exFAT and
@@ -116,68 +133,26 @@ fn is_own(root: &Root) -> bool {
     has_own(&seen) || has_own(&mount.top())
 }
 
-/// Locates trees with one nonce. Reads the list of mounts once, which costs more than all else here.
-#[derive(Debug)]
-struct Locator {
-    nonce: [u8; 16],
-    mounts: OnceCell<MountTable>,
-}
-
-impl Locator {
-    fn new(nonce: [u8; 16]) -> Self {
-        Self { nonce, mounts: OnceCell::new() }
+/// Adds the path of a folder within its file system, which does not depend on where it is mounted, and the paths of the
+/// folders above it. If it `is_there`, also adds those of what is mounted below it, as far as the run reaches.
+fn add_paths(found: &mut Whereabouts, key: &[u8; 32], root: &Root, is_there: bool, tree: &Reach<'_>) {
+    let mounts = MountTable::read().unwrap_or_default();
+    let (Some(own), Some(seen)) = (mount_of(root, &mounts), path_of(root)) else { return };
+    if let Ok(below) = seen.strip_prefix(own.point()) {
+        found.add(key, &names(own, below), is_there);
     }
-
-    fn locate(&self, tree: &Reach<'_>) -> Whereabouts {
-        let Some(boot) = boot_id() else { return Whereabouts::default() };
-        let mut found = Whereabouts::new(self.nonce);
-        let key = found.key(boot);
-        let mut at = tree.place.clone();
-        let mut is_there = true;
-        for _ in 0..MAX_FOLDERS {
-            match Root::enter(&at) {
-                Ok(root) => {
-                    let mut folders = inodes(&root);
-                    folders.truncate(MAX_FOLDERS);
-                    found.add(&key, &folders, is_there);
-                    self.add_paths(&mut found, &key, &root, is_there, tree);
-                    break;
-                }
-                Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
-                Err(_) => break,
-            }
-        }
-        found
+    if !is_there {
+        return;
     }
-
-    /// Adds the path of a folder within its file system, which does not depend on where it is mounted, and the paths of
-    /// the folders above it. If it `is_there`, also adds those of what is mounted below it, as far as the run reaches.
-    fn add_paths(
-        &self,
-        found: &mut Whereabouts,
-        key: &[u8; 32],
-        root: &Root,
-        is_there: bool,
-        tree: &Reach<'_>,
-    ) {
-        let mounts = self.mounts.get_or_init(|| MountTable::read().unwrap_or_default());
-        let (Some(own), Some(seen)) = (mount_of(root, mounts), path_of(root)) else { return };
-        if let Ok(below) = seen.strip_prefix(own.point()) {
-            found.add(key, &names(own, below), is_there);
-        }
-        if !is_there {
-            return;
-        }
-        let mut left = MAX_FOLDERS;
-        for mount in mounts.iter() {
-            let Some(path) = path_below(mount, &seen) else { continue };
-            let is_other = tree.one_file_system && mount.device() != own.device();
-            let mut names = names(mount, Path::new(""));
-            names.truncate(left);
-            if !is_other && !tree.filter.excludes_dir(&path) {
-                left -= names.len();
-                found.add(key, &names, true);
-            }
+    let mut left = MAX_FOLDERS;
+    for mount in mounts.iter() {
+        let Some(path) = path_below(mount, &seen) else { continue };
+        let is_other = tree.one_file_system && mount.device() != own.device();
+        let mut names = names(mount, Path::new(""));
+        names.truncate(left);
+        if !is_other && !tree.filter.excludes_dir(&path) {
+            left -= names.len();
+            found.add(key, &names, true);
         }
     }
 }

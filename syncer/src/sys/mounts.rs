@@ -5,10 +5,13 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read as _},
-    iter, mem,
     os::unix::ffi::OsStrExt as _,
     path::Path,
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The length of the buffer for the list. The list of most machines takes one or two reads of it.
 const BUFFER_BYTES: usize = 8 << 10;
@@ -17,26 +20,44 @@ const BUFFER_BYTES: usize = 8 << 10;
 #[derive(Debug, Default)]
 pub struct MountTable(Vec<u8>);
 
+/// The list as it was read last. To write it takes the kernel longer than all else that finds the place of a tree.
+static LAST: Mutex<Option<LastTable>> = Mutex::new(None);
+
+struct LastTable {
+    /// The file that it was read from, by which the kernel tells that something was mounted or unmounted since.
+    file: File,
+    table: Arc<MountTable>,
+}
+
+impl LastTable {
+    fn read() -> io::Result<Self> {
+        let mut text = Vec::with_capacity(BUFFER_BYTES);
+        let mut file = File::open("/proc/self/mountinfo")?;
+        file.read_to_end(&mut text)?;
+        Ok(Self { file, table: Arc::new(MountTable(text)) })
+    }
+
+    fn is_current(&self) -> bool {
+        let mut files = [PollFd::new(&self.file, PollFlags::PRI)];
+        poll(&mut files, Some(&Timespec::default())).is_ok_and(|changed| changed == 0)
+    }
+}
+
 impl MountTable {
-    /// Reads the list.
+    /// Returns the list as it is now.
     ///
     /// # Errors
     /// That of reading, as without `/proc`.
-    pub fn read() -> io::Result<Self> {
-        let mut text = Vec::with_capacity(BUFFER_BYTES);
-        File::open("/proc/self/mountinfo")?.read_to_end(&mut text)?;
-        Ok(Self(text))
+    pub fn read() -> io::Result<Arc<Self>> {
+        let mut last = LAST.lock();
+        let current = last.take().filter(LastTable::is_current);
+        let read = current.map_or_else(LastTable::read, Ok)?;
+        Ok(last.insert(read).table.clone())
     }
 
     /// Yields the mounts in the list's order: of two at one place, the later one is seen.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Mount<'_>> {
-        let mut rest = &*self.0;
-        iter::from_fn(move || {
-            let end = memchr::memchr(b'\n', rest)?;
-            let line = &rest[..end];
-            rest = &rest[end + 1..];
-            Some(Mount(line))
-        })
+        self.0.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(Mount)
     }
 
     /// Returns the mount that a path without links is on: the deepest one above it, and of several, the last.
@@ -107,12 +128,7 @@ impl<'m> Mount<'m> {
 }
 
 fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut ends = memchr::memchr_iter(b' ', line).chain(iter::once(line.len()));
-    let mut start = 0;
-    iter::from_fn(move || {
-        let end = ends.next()?;
-        Some(&line[mem::replace(&mut start, end + 1)..end])
-    })
+    line.split(|byte| *byte == b' ')
 }
 
 /// Decodes a field: the kernel writes spaces and similar bytes as a backslash and three octal digits.
@@ -160,6 +176,22 @@ mod tests {
         assert_eq!((mount.id(), mount.device()), (Some(31), &b"0:26"[..]));
         assert_eq!(*mount.top(), *Path::new(OsStr::from_bytes(b"/of\xff")));
         assert_eq!((mount.source(), mount.options()), (Path::new("/dev/x").into(), "rw,noquota".to_owned()));
+    }
+
+    #[test]
+    fn the_list_is_read_again_once_something_was_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().canonicalize().unwrap();
+        let shows = || MountTable::read().unwrap().iter().any(|mount| *mount.point() == *place);
+        let run = |program, args: &[&str]| {
+            let ended = std::process::Command::new(program).args(args).arg(&place).status();
+            ended.is_ok_and(|status| status.success())
+        };
+        assert!(!shows());
+        if run("mount", &["-t", "tmpfs", "tmpfs"]) {
+            assert!(shows());
+            assert!(run("umount", &[]) && !shows());
+        }
     }
 
     #[test]
