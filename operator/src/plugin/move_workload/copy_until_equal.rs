@@ -12,7 +12,7 @@ use super::super::{
     cluster::{Cluster, failed},
     error::PluginError,
     output,
-    pair::waits::{Standing, UNSEEN, Waits, observed, standing},
+    pair::waits::{Obstacle, Standing, Waits, observed, standing},
 };
 use super::{
     record::{MovedClaim, Record},
@@ -112,7 +112,7 @@ impl Passes<'_> {
         let name = claim.copy();
         let waits = Waits { most: self.patience.0, name: &name };
         match waits.until(&self.api(), observed, |_| Standing::Done(())).await? {
-            Standing::Waits(why) if why == UNSEEN => Err(PluginError::blocked(
+            Standing::Waits(why @ Obstacle::Unseen) => Err(PluginError::blocked(
                 format!("SyncJob {name}: {why}"),
                 "`kubectl volferry doctor` looks for the operator; the workload runs as before",
             )),
