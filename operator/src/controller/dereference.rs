@@ -220,7 +220,7 @@ async fn with_run(
             found.facts.captured = storage_progress::read_progress(sources, job, run, &found.claims).await?;
         }
     }
-    found.facts.imaged = storage_progress::look_at_image(sources.client, job, run).await?;
+    found.facts.imaged = storage_progress::inspect_image(sources.client, job, run).await?;
     if run.capture.is_some() {
         // The temporary claim need not be where the source's is.
         found.placements.source = None;

@@ -209,7 +209,7 @@ impl Seen {
 async fn tidy(job: &SyncJob, context: &Context) -> Result<(), Error> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     stray_runs::take_back(context, &namespace, &name).await?;
-    stray_runs::tell_preset(context, &namespace, &name).await?;
+    stray_runs::report_preset(context, &namespace, &name).await?;
     run_hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
     remove_abroad::clear(context, &namespace, &name, job.uid().as_deref());
     Ok(())
@@ -272,7 +272,7 @@ async fn act(
     if !is_newest && (makes || !doomed.is_empty()) {
         newest(context, job).await?;
     }
-    bookkeeping::tell_run(context, view, &step, *now).await?;
+    bookkeeping::report_stage(context, view, &step, *now).await?;
     view.sweep(&context.client, &doomed).await?;
     context.note_removed(doomed.iter().copied());
     let refused = match (&step, valid) {

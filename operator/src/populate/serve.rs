@@ -145,7 +145,7 @@ pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
         () = await_kind::<SyncJob>(&client, &args.watch_namespaces) => health.set_ready(),
         () = stops.next() => return Ok(()),
     }
-    look_for_validator(&client).await;
+    check_for_validator(&client).await;
     let election = Election::new(client.clone(), &namespace, &args.lease_name, &identity);
     let populator = Arc::new(Populator {
         events: Events::reporting_as(client.clone(), POPULATOR, &identity),
@@ -177,7 +177,7 @@ pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
 }
 
 /// Logs if the cluster lacks the kind by which a validator of data sources learns that SyncJobs fill claims.
-async fn look_for_validator(client: &Client) {
+async fn check_for_validator(client: &Client) {
     let has_kind =
         client.list_api_groups().await.map(|it| it.groups.iter().any(|it| it.name == VALIDATED_BY));
     if has_kind.is_ok_and(|has_kind| !has_kind) {

@@ -62,7 +62,7 @@ pub(crate) async fn make_record(
 
 /// Writes the stage that this step brings a run to into its SyncRun, before the step is carried out. Writes nothing
 /// that the run's pods report themselves.
-pub(crate) async fn tell_run(
+pub(crate) async fn report_stage(
     context: &Context,
     view: &View<'_>,
     step: &Step,
@@ -87,7 +87,7 @@ pub(crate) async fn tell_run(
     {
         return Ok(());
     }
-    context.tell_run(kept, &new).await
+    context.write_run_status(kept, &new).await
 }
 
 /// Notes the UID of the SyncRun of the run under way in a status that is to be written anyway.
@@ -134,7 +134,7 @@ pub(crate) async fn settle_runs(
         let is_swept = is_known && view.is_swept(job, status);
         let is_swept = old.stage == Some(Stage::Done) || is_swept;
         is_settled &= is_swept;
-        context.tell_run(run, &record::ended(&old, last, is_swept, generation(run), now)).await?;
+        context.write_run_status(run, &record::ended(&old, last, is_swept, generation(run), now)).await?;
     }
     let forgotten = kept_records::forgotten(status, runs.clone()).into_iter();
     for run in forgotten.chain(kept_records::forgotten_benchmarks(status, runs)) {

@@ -42,7 +42,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
             output::lines(&steps::plan(&record, !flags.no_verify))?;
             notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
             if !flags.apply {
-                return tell_unchanged();
+                return report_unchanged();
             }
             records.create(record).await?
         }
@@ -62,7 +62,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
             let is_turned = turn(&mut kept, flags)?;
             output::lines(&steps::rest(&kept.record, flags.forget))?;
             if !flags.apply {
-                return tell_unchanged();
+                return report_unchanged();
             }
             if is_turned {
                 records.write(&mut kept).await?;
@@ -76,7 +76,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
     if flags.forget { mover.forget(&kept.record).await } else { mover.go_on(&mut kept).await }
 }
 
-fn tell_unchanged() -> Result<(), PluginError> {
+fn report_unchanged() -> Result<(), PluginError> {
     output::lines(&["Nothing has been changed. Add --apply to do it."])
 }
 

@@ -175,7 +175,7 @@ impl<'a> Pair<'a> {
                 self.change_peers(endpoint, |peers| others(&peers, &own)).await?;
                 say(&format!("SyncEndpoint {} stays, as it has other peers", self.name));
                 if job.is_none() {
-                    self.tell_of_left(endpoint);
+                    self.report_left_peers(endpoint);
                 }
             }
         }
@@ -195,7 +195,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Names the peers that may be SyncJobs of this name. Only the UID of a SyncJob tells which of them was its own.
-    fn tell_of_left(&self, endpoint: &SyncEndpoint) {
+    fn report_left_peers(&self, endpoint: &SyncEndpoint) {
         let stem = self.peer_stem();
         let mut names: Vec<&str> = endpoint.spec.peers.iter().map(|peer| peer.name.as_str()).collect();
         names.retain(|name| name.rsplit_once('-').is_some_and(|(head, _)| head == stem));
