@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, Run, Stage, SyncJob, SyncJobStatus, SyncRun, SyncRunStatus},
-    controller::{context::Context, dereference::Found, error::Error, view::View},
+    controller::{context::Context, dereference::Dereferenced, error::Error, view::View},
     fault::Fault,
 };
 
@@ -36,7 +36,7 @@ fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
 pub(crate) async fn make_record(
     context: &Context,
     job: &SyncJob,
-    found: &mut Found,
+    found: &mut Dereferenced,
     step: &Step,
 ) -> Result<bool, Error> {
     if let Record::Outdated(old) = &found.facts.record {
@@ -91,14 +91,18 @@ pub(crate) async fn report_stage(
 }
 
 /// Notes the UID of the SyncRun of the run under way in a status that is to be written anyway.
-pub(crate) fn note_record(status: &mut SyncJobStatus, found: &Found) {
+pub(crate) fn note_record(status: &mut SyncJobStatus, found: &Dereferenced) {
     if let Some(run) = status.active_run.as_mut().filter(|_| found.facts.record == Record::Kept) {
         run.uid = found.run.as_ref().and_then(ResourceExt::uid);
     }
 }
 
 /// Deletes the SyncRun of a run that was removed before it started, after the status says so.
-pub(crate) async fn drop_record(context: &Context, step: &Step, found: &Found) -> Result<(), RecordError> {
+pub(crate) async fn drop_record(
+    context: &Context,
+    step: &Step,
+    found: &Dereferenced,
+) -> Result<(), RecordError> {
     let kept = found.run.as_ref().filter(|_| found.facts.record == Record::Kept);
     match (step, kept) {
         (Step::Suspend | Step::Yield, Some(kept)) => write_record::delete(&context.client, kept).await,

@@ -15,7 +15,7 @@ use super::super::{
     pair::waits::{Obstacle, Standing, Waits, observed, standing},
 };
 use super::{
-    record::{MovedClaim, Record},
+    record::{MoveRecord, MovedClaim},
     wait_for_objects::Patience,
 };
 use crate::api::{AccessMode, GROUP, SyncJob, VERSION, conditions};
@@ -38,7 +38,7 @@ pub(super) struct Demands {
 /// The SyncJobs of a move.
 pub(super) struct Passes<'a> {
     pub(super) cluster: &'a Cluster,
-    pub(super) record: &'a Record,
+    pub(super) record: &'a MoveRecord,
     /// Fields of each SyncJob's `spec.pods`.
     pub(super) pods: &'a Value,
     pub(super) patience: Patience,
