@@ -18,6 +18,7 @@ use crate::{
         planned::{Compared, PlannedDir, path_in},
         source_tree::SourceTree,
     },
+    scan::lost_found,
     session_error::{SessionError, go_on},
     transport::TransportError,
     tree::{
@@ -166,6 +167,9 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             }
             let go_on = || go_on(self.monitor);
             let mut plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;
+            if visit.path.is_root() {
+                spare_lost_found(&mut plan, there);
+            }
             if self.sink.has_mounts {
                 self.spare_mounts(&mut plan, &visit.path, there);
             }
@@ -262,6 +266,14 @@ impl<S: SourceTree> CompareWalk<'_, S> {
 /// Returns whether a directory of the sink has a folder `.volferry`: another job writes there.
 fn has_own_dir(dir: &Dir) -> bool {
     dir.children().any(|(name, _)| name == OWN_DIR)
+}
+
+/// Removes the delete of a root's `lost+found` from a plan of the root.
+fn spare_lost_found(plan: &mut DirPlan, there: &Dir) {
+    let found = (0..).zip(&there.listing).find(|(_, entry)| lost_found::is_roots(entry));
+    if let Some((index, _)) = found.filter(|_| !plan.deletes.is_empty()) {
+        plan.deletes.retain(|at| *at != index);
+    }
 }
 
 /// Removes the deletes of sockets and of other jobs' destinations from a plan.

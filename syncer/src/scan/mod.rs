@@ -6,6 +6,7 @@
 mod dir_queue;
 mod ignore_files;
 mod join_workers;
+pub(crate) mod lost_found;
 mod options;
 mod read_entry;
 mod read_names;

@@ -13,7 +13,7 @@ use crate::{
     filter::Rules,
     path::OWN_DIR,
     reshape::ModeOf,
-    scan::{dir_queue::PendingDir, options::ScanOptions, stamp::stamp_of},
+    scan::{dir_queue::PendingDir, lost_found, options::ScanOptions, stamp::stamp_of},
     sys::{
         read_xattrs::AttrReader,
         root::Root,
@@ -46,8 +46,8 @@ pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
 
 /// The entry that a name in a directory leads to.
 pub(super) enum NamedEntry<'a> {
-    /// Volferry's own folder.
-    Own,
+    /// Volferry's own folder, or a `lost+found` that only root may read.
+    Hidden,
     /// An entry; its device and inode if it may have other names; and further data.
     Entry(Entry<'a>, Option<(u64, u64)>, Beside),
     Socket,
@@ -108,9 +108,12 @@ impl<'a> Lookup<'a> {
             result => result?,
         };
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
-        // If the file system folds case, another name may also lead to this folder.
-        if work.id == ROOT && file_type == FileType::Directory && self.own == Some(stat.stx_ino) {
-            return Ok(NamedEntry::Own);
+        if work.id == ROOT && file_type == FileType::Directory {
+            // If the file system folds case, another name may also lead to Volferry's own folder.
+            let is_own = self.own == Some(stat.stx_ino);
+            if is_own || lost_found::is_closed(fd, name, stat.stx_uid) {
+                return Ok(NamedEntry::Hidden);
+            }
         }
         if self.excludes(work, name, file_type == FileType::Directory, rules) {
             return Ok(NamedEntry::Excluded);

@@ -290,7 +290,7 @@ impl Walk<'_> {
                 Ok(NamedEntry::Gone) if work.paths.is_some() => {
                     self.miss(work, name, below.as_ref(), Errno::NOENT);
                 }
-                Ok(NamedEntry::Gone | NamedEntry::Own) => {}
+                Ok(NamedEntry::Gone | NamedEntry::Hidden) => {}
                 Err(error) => {
                     made.builder.mark_incomplete();
                     self.report(work, name, &error);

@@ -53,6 +53,7 @@ mod kept_times;
 mod large_folders;
 mod library;
 mod links;
+mod lost_found;
 mod mounts;
 mod moved_away;
 mod new_folders;

@@ -1,0 +1,61 @@
+//! The folder `lost+found` of ext4, which belongs to root: it stops nobody who may not read it, and no run deletes it.
+
+use crate::common::prelude::*;
+
+/// Makes a `lost+found` as `mkfs.ext4` does, with a file in it.
+fn lost_found(volume: &Path) -> PathBuf {
+    let folder = scratch::dir(volume, "lost+found");
+    tree::file(&folder.join("#12"), b"recovered");
+    tree::set_mode(&folder, 0o700);
+    folder.join("#12")
+}
+
+#[test]
+fn a_user_who_may_not_read_it_syncs_the_volume_without_it() {
+    if !scratch::is_root() {
+        return;
+    }
+    for pair in Pair::each_unprivileged() {
+        tree::file(&pair.source.join("file"), b"content");
+        tree::file(&pair.destination.join("surplus"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        scratch::give_to_nobody(&pair.destination);
+        let kept = [&pair.source, &pair.destination].map(|volume| lost_found(volume));
+        let run = pair.run(&["--delete", "--force"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.files_deleted, 1, "{:?}", pair.way);
+        assert_eq!(fs::read(pair.destination.join("file")).unwrap(), b"content");
+        assert!(!pair.destination.join("surplus").exists());
+        assert!(kept.iter().all(|file| file.exists()), "{:?}", pair.way);
+    }
+}
+
+#[test]
+fn one_that_this_user_made_is_a_folder_like_any_other() {
+    for pair in Pair::each_unprivileged() {
+        tree::file(&scratch::dir(&pair.source, "lost+found").join("file"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        pair.sync("with the user's own folder");
+        fs::remove_dir_all(pair.source.join("lost+found")).unwrap();
+        tree::file(&pair.source.join("file"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        pair.sync("without it");
+    }
+}
+
+#[test]
+fn a_run_of_root_copies_it_and_deletes_none() {
+    if !scratch::is_root() {
+        return;
+    }
+    for pair in Way::ALL.into_iter().map(Pair::new) {
+        let from = lost_found(&pair.source);
+        pair.sync("with what was recovered");
+        fs::remove_dir_all(from.parent().unwrap()).unwrap();
+        tree::file(&pair.source.join("file"), b"content");
+        let run = pair.run(&["--delete", "--force"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.files_deleted, 0, "{:?}", pair.way);
+        assert!(pair.destination.join("lost+found/#12").exists(), "{:?}", pair.way);
+    }
+}
