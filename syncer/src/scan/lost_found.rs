@@ -1,23 +1,36 @@
-//! Decides whether a folder is the `lost+found` of a file system, as far as it concerns only root.
+//! Decides whether a folder is the `lost+found` of a file system, which is no part of the data.
 //!
-//! ext4 has one in the root of each volume: `e2fsck` puts what it recovers there, and only root may read it. To others it
-//! is a part of the file system, as its journal is. So that a volume can be synced without root's rights, a scan takes a
-//! `lost+found` that it may not read as not there, and no run deletes one that belongs to root.
+//! ext4 has one in the root of each volume: `e2fsck` puts what it recovers there, and it belongs to root. So that others
+//! can sync the volume, a scan takes it as not there if they may not read it, or if it is empty, since they could not
+//! give it the metadata of another one. No run deletes one that belongs to root.
 
-use std::{ffi::CStr, os::fd::OwnedFd};
+use std::{ffi::CStr, io, os::fd::OwnedFd};
 
-use rustix::fs::{Access, AtFlags};
+use rustix::fs::OFlags;
 
-use crate::entry::{Entry, Kind};
+use crate::{
+    entry::{Entry, Kind},
+    sys::root::{each_name, open_child},
+};
 
 /// The name that `mkfs` and `fsck` give to it, in the root of a file system.
 const NAME: &[u8] = b"lost+found";
 
-/// Returns whether the folder `name` of the root, which belongs to user `uid`, is root's `lost+found` and closed to this
-/// process.
-pub(super) fn is_closed(root: &OwnedFd, name: &CStr, uid: u32) -> bool {
-    let needed = Access::READ_OK | Access::EXEC_OK;
-    uid == 0 && name.to_bytes() == NAME && rustix::fs::accessat(root, name, needed, AtFlags::EACCESS).is_err()
+/// Returns whether the folder `name` of the root, which belongs to user `uid`, is root's `lost+found` without anything
+/// that this process may read.
+pub(super) fn is_bare(root: &OwnedFd, name: &CStr, uid: u32) -> bool {
+    let may_be = uid == 0 && name.to_bytes() == NAME && !rustix::process::geteuid().is_root();
+    may_be && !has_entries(root).unwrap_or_default()
+}
+
+fn has_entries(root: &OwnedFd) -> io::Result<bool> {
+    let folder = open_child(root, NAME, OFlags::RDONLY)?;
+    let mut found = false;
+    each_name(&folder, |_| {
+        found = true;
+        Ok(())
+    })?;
+    Ok(found)
 }
 
 /// Returns whether an entry of the root is a `lost+found` that belongs to root, which no run deletes.

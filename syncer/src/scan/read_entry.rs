@@ -46,7 +46,7 @@ pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
 
 /// The entry that a name in a directory leads to.
 pub(super) enum NamedEntry<'a> {
-    /// Volferry's own folder, or a `lost+found` that only root may read.
+    /// Volferry's own folder, or a bare `lost+found`.
     Hidden,
     /// An entry; its device and inode if it may have other names; and further data.
     Entry(Entry<'a>, Option<(u64, u64)>, Beside),
@@ -111,7 +111,7 @@ impl<'a> Lookup<'a> {
         if work.id == ROOT && file_type == FileType::Directory {
             // If the file system folds case, another name may also lead to Volferry's own folder.
             let is_own = self.own == Some(stat.stx_ino);
-            if is_own || lost_found::is_closed(fd, name, stat.stx_uid) {
+            if is_own || lost_found::is_bare(fd, name, stat.stx_uid) {
                 return Ok(NamedEntry::Hidden);
             }
         }

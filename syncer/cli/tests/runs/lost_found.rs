@@ -31,6 +31,24 @@ fn a_user_who_may_not_read_it_syncs_the_volume_without_it() {
 }
 
 #[test]
+fn an_empty_one_that_a_pods_group_may_read_is_none_and_what_is_in_one_is_data() {
+    for pair in Pair::each_unprivileged() {
+        tree::file(&pair.source.join("file"), b"content");
+        scratch::give_to_nobody(&pair.source);
+        // As kubelet leaves it on a volume with an `fsGroup`.
+        for volume in [&pair.source, &pair.destination] {
+            tree::set_mode(&scratch::dir(volume, "lost+found"), 0o777);
+        }
+        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        tree::file(&pair.source.join("lost+found/#12"), b"recovered");
+        tree::set_mode(&pair.source.join("lost+found/#12"), 0o644);
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Partial);
+        assert_eq!(run.report().failures[0].path, "lost+found", "{:?}", pair.way);
+    }
+}
+
+#[test]
 fn one_that_this_user_made_is_a_folder_like_any_other() {
     for pair in Pair::each_unprivileged() {
         tree::file(&scratch::dir(&pair.source, "lost+found").join("file"), b"content");
