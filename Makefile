@@ -188,7 +188,7 @@ check-prose:
 .PHONY: check-manifests
 # The built helm knows no version of Kubernetes, so it is told the oldest one.
 check-manifests: check-tools
-	e2e/cluster/build tools olm
+	e2e/cluster/build tools krew olm
 	. e2e/cluster/lib.sh
 	helm lint --strict --quiet charts/volferry
 	helm template volferry charts/volferry --kube-version 1.30.0 >/dev/null
