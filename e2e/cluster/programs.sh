@@ -85,7 +85,7 @@ etcd() {
   with_main etcd go.etcd.io/etcd/server/v3 "$ETCD" '"os"; "go.etcd.io/etcd/server/v3/etcdmain"' 'etcdmain.Main(os.Args)'
 }
 
-# CoreDNS with the plugins that kubeadm's Corefile names. Those for clouds and databases would take as long again to build.
+# CoreDNS with the plugins that kubeadm's Corefile names: 759 packages to compile, and 1,277 with those for clouds and databases.
 coredns() {
   local module=github.com/coredns/coredns imports plugin
   imports="\"$module/coremain\""
