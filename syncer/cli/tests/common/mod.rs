@@ -20,4 +20,4 @@ pub mod service;
 pub mod tree;
 pub mod watch;
 
-pub use testkit::{oracle, ports, rng, scratch, sshd};
+pub use testkit::{oracle, ports, rng, scratch, sshd, wait};
