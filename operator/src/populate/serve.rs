@@ -354,7 +354,7 @@ impl Populator {
                 self.create(&**made, "make the SyncJob that fills the claim").await?;
             }
             (FillStep::Mark(annotations), Some(temporary), ..) => {
-                self.annotate(temporary, annotations).await?
+                self.annotate(temporary, annotations).await?;
             }
             (FillStep::MarkClaim(annotations), ..) => self.annotate(claim, annotations).await?,
             (FillStep::Rebind(to), _, _, Some(volume)) => self.rebind(claim, volume, to).await?,
