@@ -50,11 +50,9 @@ test: ## Every test: unit, integration, API server, kind
 .PHONY: test-local
 test-local: ## The tests that need no cluster programs
 	@.ci/tools build test
-	.ci/again cargo test --no-fail-fast --workspace --lib --bins
+	# Flags that select tests would also build test programs of targets without tests (`test = false`), and start rustdoc for each library.
 	# Half of their time is waiting for processes and peers, so more run at once than there are cores.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} \
-	  .ci/again cargo test --no-fail-fast --workspace --exclude volferry-e2e --test '*'
-	cargo test --workspace --doc
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} .ci/again cargo test --no-fail-fast --workspace
 
 .PHONY: test-apiserver
 test-apiserver: ## The tests on an API server of their own, with no kubelet
@@ -114,6 +112,8 @@ check-format: check-tools
 .PHONY: check-clippy
 check-clippy: check-tools
 	cargo clippy --workspace --all-targets -- -D warnings
+	# Those that run only where they are named (e2e/Cargo.toml) are no part of all targets.
+	cargo clippy --workspace --test '*' -- -D warnings
 
 # `cargo install` builds a package alone, without the features that other packages of the workspace ask of a dependency.
 .PHONY: check-install
@@ -188,7 +188,7 @@ check-prose:
 .PHONY: check-manifests
 # The built helm knows no version of Kubernetes, so it is told the oldest one.
 check-manifests: check-tools
-	e2e/cluster/build tools olm
+	e2e/cluster/build tools krew olm
 	. e2e/cluster/lib.sh
 	helm lint --strict --quiet charts/volferry
 	helm template volferry charts/volferry --kube-version 1.30.0 >/dev/null

@@ -56,7 +56,7 @@ build_node_image() {
   tools
   apiserver
   kubernetes "${kubernetes_programs[@]}"
-  go_tool coredns github.com/coredns/coredns "$COREDNS"
+  coredns
   go_tool local-path-provisioner github.com/rancher/local-path-provisioner "$LOCAL_PATH"
   root_file_system "$work/rootfs"
   say "building the cluster's images"

@@ -82,27 +82,45 @@ kubernetes_programs=(kubectl kubeadm kubelet kube-proxy kube-scheduler kube-apis
 
 # etcd cannot be installed by its path either; three lines that call its main function can.
 etcd() {
-  built etcd go.etcd.io/etcd/server/v3 "$ETCD" && return
+  with_main etcd go.etcd.io/etcd/server/v3 "$ETCD" '"os"; "go.etcd.io/etcd/server/v3/etcdmain"' 'etcdmain.Main(os.Args)'
+}
+
+# CoreDNS with the plugins that kubeadm's Corefile names: 759 packages to compile, and 1,277 with those for clouds and databases.
+coredns() {
+  local module=github.com/coredns/coredns imports plugin
+  imports="\"$module/coremain\""
+  for plugin in errors health ready kubernetes metrics forward cache loop reload loadbalance; do
+    imports+="; _ \"$module/plugin/$plugin\""
+  done
+  with_main coredns "$module" "$COREDNS" "$imports" 'coremain.Run()'
+}
+
+# with_main NAME MODULE VERSION IMPORTS CALL: a program of that module whose main function is ours.
+with_main() {
+  built "$1" "$2" "$3" && return
   go_ready
-  say "building etcd $ETCD"
-  local dir=$cache/etcd
+  say "building $1 $3"
+  local dir=$cache/$1
   rm -rf "$dir"; mkdir -p "$dir"
-  printf 'module etcd\n\ngo %s\n\nrequire go.etcd.io/etcd/server/v3 %s\n' "$GO_AT_LEAST" "$ETCD" >"$dir/go.mod"
-  printf 'package main\n\nimport (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\nfunc main() { etcdmain.Main(os.Args) }\n' >"$dir/main.go"
-  (cd "$dir" && logged go go mod tidy && logged go go build -trimpath -ldflags '-s -w' -o "$bin/etcd" .)
+  printf 'module %s\n\ngo %s\n\nrequire %s %s\n' "$1" "$GO_AT_LEAST" "$2" "$3" >"$dir/go.mod"
+  printf 'package main\n\nimport (%s)\n\nfunc main() { %s }\n' "$4" "$5" >"$dir/main.go"
+  (cd "$dir" && logged go go mod tidy && logged go go build -trimpath -ldflags '-s -w' -o "$bin/$1" .)
 }
 
 # module_dir MODULE@VERSION: the folder of a downloaded module.
 module_dir() { (cd "$cache" && go mod download -json "$1") | sed -n 's/.*"Dir": "\(.*\)",*/\1/p'; }
 
-# What somebody at a terminal needs of a cluster, and what checks manifests.
+# What somebody at a terminal needs of a cluster.
 tools() {
   go_tool kind sigs.k8s.io/kind "$KIND"
   go_tool helm helm.sh/helm/v3 "$HELM" /cmd/helm
-  # Not `go install`, which asks for the list of versions: not every proxy has that of krew.
+  kubernetes kubectl
+}
+
+# What judges and installs the plugin's manifest. Not by `go install`, which asks for the list of versions: not every proxy has that of krew.
+krew() {
   copied krew sigs.k8s.io/krew "$KREW" ./cmd/krew
   copied validate-krew-manifest sigs.k8s.io/krew "$KREW" ./cmd/validate-krew-manifest
-  kubernetes kubectl
 }
 
 # own NAME SOURCE: a program whose source is here, built again when that has changed.

@@ -235,9 +235,7 @@ impl Sandbox {
     pub fn until_nothing_has(&self, label: &str) -> Result<()> {
         const MADE: &str = "syncjobs,syncruns,syncendpoints,deployments,replicasets,jobs,pods,services,secrets,\
                             serviceaccounts,roles,rolebindings";
-        for kind in MADE.split(',') {
-            self.kubectl.run(&["wait", "--for=delete", kind, "-l", label, "--timeout=90s"])?;
-        }
+        self.kubectl.run(&["wait", "--for=delete", MADE, "-l", label, "--timeout=180s"])?;
         let left = self.kubectl.run(&["get", MADE, "-l", label, "-o", "name"])?;
         anyhow::ensure!(left.is_empty(), "left of {label}: {left}");
         Ok(())

@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use contract::{Report, Side};
+use contract::{Reason, Report, Side};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::{
     api::{
@@ -299,7 +299,7 @@ impl Kubelet {
 
     /// Ends both pods with the error that the peer was lost.
     async fn lose_peer(&self, source: &Pod, sink: &Pod, run: &str) -> Result<()> {
-        let message = serde_json::to_string(&bad_report(run, "PeerLost", "the peer went away"))?;
+        let message = serde_json::to_string(&bad_report(run, &Reason::PeerLost, "the peer went away"))?;
         self.end(source, 5, &message).await?;
         self.end(sink, 5, &message).await
     }

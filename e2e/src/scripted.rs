@@ -350,7 +350,7 @@ impl Stage {
         let (user, subresource) = (format!("--as={user}"), format!("--subresource={subresource}"));
         let question = ["auth", "can-i", verb, resource, &subresource, &user];
         let asked = async || self.kubectl.run_async(&question).await;
-        poll(&format!("{user} may {verb} {resource}"), async || asked().await.is_ok()).await
+        wait::poll(&format!("{user} may {verb} {resource}"), PATIENCE, async || asked().await.is_ok()).await
     }
 
     /// Polls until the API server refuses hooks from users who may not run commands in pods; the change cannot be
@@ -364,7 +364,7 @@ impl Stage {
         let run: DynamicObject = serde_json::from_value(run)?;
         let runs = syncjob::runs(&client, &self.namespace);
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        poll("hooks are guarded", async || {
+        wait::poll("hooks are guarded", PATIENCE, async || {
             runs.create(&dry, &run).await.is_err_and(|error| error.to_string().contains("pods/exec"))
         })
         .await
@@ -406,19 +406,6 @@ impl Stage {
     }
 }
 
-/// Polls until `holds` is true of a state that cannot be watched.
-///
-/// # Errors
-/// [`PATIENCE`] passes before that; `what` finishes the sentence "waited in vain until …".
-pub async fn poll(what: &str, holds: impl AsyncFn() -> bool) -> Result<()> {
-    let asked = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, asked).await.with_context(|| format!("waited in vain until {what}"))
-}
-
 impl Drop for Stage {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -448,7 +435,8 @@ impl Controller {
 
     /// Waits until it has made that number of requests of a kind, such as `GET pods/exec`.
     pub async fn until_asked(&self, kind: &str, times: usize) -> Result<()> {
-        poll(kind, async || self.tally().get(kind).is_some_and(|made| *made >= times)).await
+        let has_asked = async || self.tally().get(kind).is_some_and(|made| *made >= times);
+        wait::poll(kind, PATIENCE, has_asked).await
     }
 
     /// Returns the number of requests of each kind that it has made.

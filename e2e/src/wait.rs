@@ -1,4 +1,4 @@
-//! Waits for objects by watches; an error shows the last state when the time ran out.
+//! Waits for objects by watches; an error shows the last state when the time ran out. What cannot be watched is polled.
 
 use std::{fmt::Debug, future::ready, pin::pin, time::Duration};
 
@@ -10,6 +10,9 @@ use kube::{
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde::{Serialize, de::DeserializeOwned};
+
+/// The pause between two looks of [`poll`]: those who wait leave the processors to what they wait for.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The kinds of objects to wait for.
 pub trait Kind: Resource + Clone + Debug + DeserializeOwned + Serialize + Send + 'static {}
@@ -97,6 +100,27 @@ pub async fn until_none<K: Kind>(api: &Api<K>, labels: &str, limit: Duration) ->
         until_gone(api, &name, limit).await?;
     }
     Ok(())
+}
+
+/// Polls until `holds` is true of a state that cannot be watched.
+///
+/// # Errors
+/// `limit` passes before that; `what` finishes the sentence "waited in vain until …".
+pub async fn poll(what: &str, limit: Duration, holds: impl AsyncFn() -> bool) -> Result<()> {
+    poll_for(what, limit, async || holds().await.then_some(())).await
+}
+
+/// Polls as [`poll`] does, and returns what `look` finds.
+pub async fn poll_for<T>(what: &str, limit: Duration, look: impl AsyncFn() -> Option<T>) -> Result<T> {
+    let found = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::time::timeout(limit, found).await.with_context(|| format!("waited in vain until {what}"))
 }
 
 /// Returns whether a pod is ready and not being deleted.

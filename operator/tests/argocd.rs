@@ -9,9 +9,8 @@ use operator::{
 };
 use serde::Serialize;
 use serde_json::Value;
-use states::State;
 
-mod states;
+use crate::states::{self, State};
 
 const KEY: &str = "resource.customizations.health.volferry.dev_";
 

@@ -1,6 +1,5 @@
 //! Tests that the pages of the book say what the programs know: their SyncJobs are admitted, their commands have no
 //! flag that the reference does not have, and what they claim over other tools has a test.
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
     collections::BTreeSet,

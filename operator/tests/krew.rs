@@ -1,5 +1,4 @@
 //! Tests the krew manifest that `config/krew` prints for archives of `make dist`.
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
     collections::BTreeMap,

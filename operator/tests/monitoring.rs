@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use operator::{
     api::{HookRun, Run, RunHooks},
     telemetry::{
-        job_gauges::Standing,
+        job_gauges::JobState,
         metrics::{JobLabels, Metrics},
     },
 };
@@ -40,14 +40,14 @@ fn pattern(text: &str) -> Regex {
 fn exported() -> String {
     let metrics = Metrics::default();
     let job = JobLabels { namespace: "prod".into(), name: "web".into() };
-    let standing = Standing {
+    let standing = JobState {
         last_success_s: Some(1.0),
         success_deadline_s: Some(2.0),
         damaged_snapshot_objects: Some(1),
         queued_since_s: Some(1.0),
         newest_snapshot_s: Some(1.0),
         destination_free_bytes: Some(1),
-        ..Standing::default()
+        ..JobState::default()
     };
     let time = || MicroTime(jiff::Timestamp::UNIX_EPOCH);
     let before = HookRun { start_time: time(), completion_time: Some(time()), failure: None };

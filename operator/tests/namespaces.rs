@@ -1,5 +1,4 @@
 //! The namespaces that an operator asks its API server about.
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

@@ -1,7 +1,5 @@
 //! Tests `volferry-operator run` with a shell script in the role of `volferry`: what it passes on, and what it returns.
 
-#![allow(clippy::unwrap_used)]
-
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,

@@ -1,7 +1,5 @@
 //! Tests `volferry-operator run` with the real `volferry`: one tree, synced by three pairs of processes.
 
-#![allow(clippy::unwrap_used)]
-
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, symlink},

@@ -1,5 +1,7 @@
 //! Fifty SyncJobs come to one SyncEndpoint at once.
 
+use std::time::Duration;
+
 use futures::{StreamExt as _, future::join_all, stream};
 
 use crate::{
@@ -118,7 +120,9 @@ async fn until_served(job: &Dialling, refused: Pod) {
 
 /// Looks again and again whether the endpoint keeps its limits. Never returns.
 async fn keep_limit(remote: &Remote) {
+    let mut looks = tokio::time::interval(Duration::from_millis(20));
     loop {
+        looks.tick().await;
         let (running, waiting) =
             tokio::join!(remote.serving.gauge("sessions"), remote.serving.gauge("waiting_peers"));
         assert!(running <= 1 && waiting <= QUEUE, "{running} run, {waiting} wait");
@@ -126,8 +130,8 @@ async fn keep_limit(remote: &Remote) {
 }
 
 async fn until_gauge(remote: &Remote, name: &str, value: usize) {
-    let reached = async { while remote.serving.gauge(name).await != value {} };
-    tokio::time::timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{name} is not {value}"));
+    let is_reached = async || remote.serving.gauge(name).await == value;
+    wait::poll(&format!("{name} is {value}"), PATIENCE, is_reached).await.unwrap();
 }
 
 /// Deletes everything, and waits until no object and no pod is there.
@@ -137,10 +141,11 @@ async fn until_nothing_is_left(remote: &Remote) {
     remote.serving.endpoints.delete("web", &DeleteParams::default()).await.unwrap();
     remote.serving.until_nothing_is_left().await;
     let kinds = "syncjobs,syncruns,jobs,pods,roles,rolebindings,secrets";
-    let emptied = async {
-        while !stage.kubectl.run(&["get", kinds, "-o", "name"]).unwrap().is_empty() {
-            stage.kubelet.finish_deletions().await.unwrap();
-        }
+    let is_empty = async || {
+        stage.kubelet.finish_deletions().await.unwrap();
+        // Asked first, because each question to kubectl starts a process.
+        jobs.list(&ListParams::default()).await.unwrap().items.is_empty()
+            && stage.kubectl.run(&["get", kinds, "-o", "name"]).unwrap().is_empty()
     };
-    tokio::time::timeout(PATIENCE, emptied).await.expect("nothing is left");
+    wait::poll("nothing is left", PATIENCE, is_empty).await.unwrap();
 }

@@ -69,8 +69,8 @@ async fn demands_of_an_endpoint_hold_for_its_peers_and_its_old_snapshots_go() {
 
     // Nothing tells from outside when other demands are in force.
     serving.change(json!({"spec": {"demands": {"deleteLimit": null, "noDelete": true}}})).await;
-    let taken = async { while !send().await.status.success() {} };
-    tokio::time::timeout(PATIENCE, taken).await.expect("it is taken without deletions");
+    let is_taken = async || send().await.status.success();
+    wait::poll("it is taken without deletions", PATIENCE, is_taken).await.unwrap();
     assert!(arrived.join("old").exists() && !arrived.join("scratch.tmp").exists());
     let second = kept();
     assert!(second.len() == 1 && second != first, "{first:?}, and then {second:?}");

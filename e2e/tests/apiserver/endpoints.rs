@@ -75,11 +75,9 @@ async fn a_peer_that_is_added_comes_and_one_that_is_taken_out_does_not_without_a
     let process = pod.id();
     serving.change(json!({"spec": {"peers": peers(&[("new", &new)])}})).await;
     // Nothing tells from outside when the rules are in force.
-    let admitted = async {
-        while !new.sync(from_new.to_str().unwrap(), &address, key).await.status.success() {}
-        old.sync(from_old.to_str().unwrap(), &address, key).await
-    };
-    let refused = tokio::time::timeout(PATIENCE, admitted).await.expect("the new peer may come");
+    let may_come = async || new.sync(from_new.to_str().unwrap(), &address, key).await.status.success();
+    wait::poll("the new peer may come", PATIENCE, may_come).await.unwrap();
+    let refused = old.sync(from_old.to_str().unwrap(), &address, key).await;
     assert_eq!(refused.status.code(), Some(6), "{refused:?}");
     assert_eq!(content(&serving.volume()).as_deref(), Some("newer"));
     assert_eq!(pod.id(), process);

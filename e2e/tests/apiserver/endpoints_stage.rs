@@ -253,17 +253,15 @@ impl Serving {
     /// a policy.
     pub(super) async fn until_refused_as(&self, client: Client, secret: Value) {
         let secrets = Api::<Secret>::namespaced(client, &self.stage.namespace);
-        let secret = serde_json::from_value(secret).unwrap();
+        let secret: Secret = serde_json::from_value(secret).unwrap();
         let dry = PostParams { dry_run: true, ..PostParams::default() };
-        let deadline = std::time::Instant::now() + PATIENCE;
-        loop {
-            let said =
-                secrets.create(&dry, &secret).await.map(|_| "it is taken").map_err(|error| error.to_string());
-            match said {
-                Err(said) if said.contains("with its own key, and no other") => return,
-                said => assert!(std::time::Instant::now() < deadline, "{said:?}"),
-            }
-        }
+        let said = async || {
+            let taken = secrets.create(&dry, &secret).await;
+            taken.map_or_else(|error| error.to_string(), |_| "it is taken".to_string())
+        };
+        let is_refused = async || said().await.contains("with its own key, and no other");
+        let refused = wait::poll("it is refused", PATIENCE, is_refused).await;
+        assert!(refused.is_ok(), "{}", said().await);
     }
 
     /// Ends the pod after a change of `keyVersion`, and starts one that has the key of before mounted, too.
@@ -318,13 +316,12 @@ impl Serving {
 
     /// Waits until nothing is left of the endpoint.
     pub(super) async fn until_nothing_is_left(&self) {
-        let emptied = async {
-            while !self.made().is_empty() {
-                tokio::task::yield_now().await;
-            }
-        };
-        let left = tokio::time::timeout(PATIENCE, emptied).await;
-        assert!(left.is_ok(), "left of the endpoint: {:?}", self.made());
+        // By watches first, because each question to kubectl starts a process.
+        wait::until_none(&self.api::<Deployment>(), LABEL, PATIENCE).await.unwrap();
+        wait::until_none(&self.api::<Secret>(), LABEL, PATIENCE).await.unwrap();
+        wait::until_none(&self.api::<Role>(), LABEL, PATIENCE).await.unwrap();
+        let emptied = wait::poll("nothing is left", PATIENCE, async || self.made().is_empty()).await;
+        assert!(emptied.is_ok(), "left of the endpoint: {:?}", self.made());
     }
 }
 

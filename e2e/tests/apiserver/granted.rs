@@ -267,17 +267,16 @@ async fn a_namespace_that_is_made_anew_under_its_name_has_no_grants_of_the_one_b
 
     let (here, namespaces) = (&pair.here.namespace, Api::<Namespace>::all(pair.here.client.clone()));
     namespaces.delete(here, &DeleteParams::default()).await.unwrap();
-    let emptied = tokio::time::timeout(PATIENCE, async {
-        while namespaces.get_opt(here).await.unwrap().is_some() {
-            pair.here.kubelet.finish_deletions().await.unwrap();
-            let claims = Api::<PersistentVolumeClaim>::namespaced(pair.here.client.clone(), here);
-            for claim in claims.list(&ListParams::default()).await.unwrap().items {
-                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-                drop(claims.patch(&claim.name_any(), &PatchParams::default(), &free).await);
-            }
+    let claims = Api::<PersistentVolumeClaim>::namespaced(pair.here.client.clone(), here);
+    let is_gone = async || {
+        pair.here.kubelet.finish_deletions().await.unwrap();
+        for claim in claims.list(&ListParams::default()).await.unwrap().items {
+            let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            drop(claims.patch(&claim.name_any(), &PatchParams::default(), &free).await);
         }
-    });
-    emptied.await.unwrap();
+        namespaces.get_opt(here).await.unwrap().is_none()
+    };
+    wait::poll("the namespace is gone", PATIENCE, is_gone).await.unwrap();
     let anew = json!({"metadata": {"name": here}});
     namespaces.create(&PostParams::default(), &serde_json::from_value(anew).unwrap()).await.unwrap();
     for claim in ["from", "to"] {

@@ -112,13 +112,13 @@ impl Pair {
 
     /// Lets go of the pods that are deleted in the other namespace, until nothing is left there.
     pub(super) async fn until_nothing_is_left(&self) {
-        let emptied = async {
-            while !self.made().is_empty() {
-                self.there.kubelet.finish_deletions().await.unwrap();
-                tokio::task::yield_now().await;
-            }
+        let pods = Api::<Pod>::namespaced(self.there.client.clone(), &self.there.namespace);
+        let is_empty = async || {
+            self.there.kubelet.finish_deletions().await.unwrap();
+            // Asked first, because each question to kubectl starts a process.
+            pods.list(&ListParams::default()).await.unwrap().items.is_empty() && self.made().is_empty()
         };
-        let left = tokio::time::timeout(PATIENCE, emptied).await;
-        assert!(left.is_ok(), "left in the other namespace: {:?}", self.made());
+        let emptied = wait::poll("nothing is left in the other namespace", PATIENCE, is_empty).await;
+        assert!(emptied.is_ok(), "left in the other namespace: {:?}", self.made());
     }
 }

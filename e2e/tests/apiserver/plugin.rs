@@ -100,17 +100,11 @@ async fn top_shows_in_a_terminal_what_jobs_do_and_follows_them() {
     let started = ["new-session", "-d", "-x", "160", "-y", "12", "-e", &kubeconfig, &command];
     tmux(&socket, &started).await;
     let shown = async |part: &str| {
-        let told = async {
-            loop {
-                let screen = tmux(&socket, &["capture-pane", "-p"]).await;
-                if screen.contains(part) {
-                    return screen;
-                }
-                tokio::task::yield_now().await;
-            }
+        let look = async || {
+            let screen = tmux(&socket, &["capture-pane", "-p"]).await;
+            screen.contains(part).then_some(screen)
         };
-        let screen = tokio::time::timeout(PATIENCE, told).await;
-        screen.unwrap_or_else(|_| panic!("the terminal never shows {part:?}"))
+        wait::poll_for(&format!("the terminal shows {part:?}"), PATIENCE, look).await.unwrap()
     };
     let running = shown(" 1 running (").await;
     assert!(running.lines().nth(1).unwrap().starts_with("SYNCJOB   DOES"), "{running}");

@@ -192,12 +192,8 @@ async fn a_run_whose_endpoint_gets_another_key_meanwhile_goes_on_with_the_one_th
     remote.sync(json!({"identity": {"secretName": "mine"}}), json!({})).await;
     let pod = remote.pod(&[]).await;
     let process = remote.start(&pod).await;
-    let arrives = async {
-        while staged_bytes(&remote.serving.volume()) < 2 << 20 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, arrives).await.expect("a part of the file arrives");
+    let has_arrived = async || staged_bytes(&remote.serving.volume()) >= 2 << 20;
+    wait::poll("a part of the file arrives", PATIENCE, has_arrived).await.unwrap();
 
     remote.serving.change(json!({"spec": {"keyVersion": 2, "demands": null}})).await;
     let service = remote.service.take().unwrap();

@@ -90,8 +90,8 @@ async fn snapshots_of_the_source_travel_with_a_run_and_the_status_counts_them() 
 
     let mut broken = good_report("web-2");
     let mut history = HistoryReport { failed: 1, ..HistoryReport::default() };
-    history.tell_failed("00000000000000aa", "it has a damaged large");
-    broken.tell_history(history);
+    history.name_first_failed("00000000000000aa", "it has a damaged large");
+    broken.add_history(history);
     stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
     let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
     let words = serde_json::to_string(&broken).unwrap();
@@ -136,7 +136,7 @@ fn checked(run: &str, damaged: u64) -> Report {
     let mut report = good_report(run);
     let reason = (damaged > 0).then_some(Reason::SnapshotsDamaged);
     let (made, verify) = (Some(entry("00000000000000aa")), Some(verify));
-    report.tell_snapshot(SnapshotReport { made, verify, reason, ..SnapshotReport::default() });
+    report.add_snapshot(SnapshotReport { made, verify, reason, ..SnapshotReport::default() });
     report
 }
 

@@ -5,7 +5,8 @@ use std::{fs, process::Command};
 
 use e2e::{
     programs,
-    scripted::{Stage, poll},
+    scripted::{PATIENCE, Stage},
+    wait,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -64,7 +65,7 @@ async fn serve(stage: &Stage, served: &[&str], stored: &str, right: impl Fn(&[Va
         };
         known.lines().count() == operator::api::crds().len() && ["v1alpha1", "v1beta1"].iter().all(is_right)
     };
-    poll(&format!("{served:?} are served, and {stored} is stored"), is_told).await.unwrap();
+    wait::poll(&format!("{served:?} are served, and {stored} is stored"), PATIENCE, is_told).await.unwrap();
 }
 
 /// Returns the hashes of the stored versions, which the server tells with each version that it serves.

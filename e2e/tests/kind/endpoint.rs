@@ -136,12 +136,8 @@ async fn a_tree_goes_into_a_claim_and_back_from_outside_of_the_cluster() {
     let other = Patch::Merge(json!({"spec": {"peers": [stranger.peer("stranger")]}}));
     api.patch("web", &PatchParams::default(), &other).await.unwrap();
     let copy = stranger.dir.path().join("copy");
-    let admitted = async {
-        while !stranger.sync(&address, copy.to_str().unwrap(), key, &[]).status.success() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, admitted).await.expect("the new peer may come");
+    let may_come = async || stranger.sync(&address, copy.to_str().unwrap(), key, &[]).status.success();
+    wait::poll("the new peer may come", PATIENCE, may_come).await.unwrap();
     assert_refused(&laptop.sync(&address, back.to_str().unwrap(), key, &[]));
     assert_never_restarted(&sandbox, &pods).await;
 

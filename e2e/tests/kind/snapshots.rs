@@ -153,11 +153,10 @@ async fn until_told(sandbox: &Sandbox, reason: &str, count: u64) {
     let path = "/api/v1/namespaces/volferry-system/services/volferry-operator:8080/proxy/metrics";
     let labels = format!("namespace=\"{}\",name=\"copy\"", sandbox.namespace);
     let line = format!("volferry_snapshot_damaged_objects{{{labels}}} {count}\n");
-    let told = async {
-        while sandbox.kubectl.run_async(&event).await.unwrap().is_empty() {}
-        while !sandbox.kubectl.run_async(&["get", "--raw", path]).await.unwrap().contains(&line) {}
-    };
-    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    let has_event = async || !sandbox.kubectl.run_async(&event).await.unwrap().is_empty();
+    wait::poll(&format!("an event tells {reason}"), PATIENCE, has_event).await.unwrap();
+    let has_line = async || sandbox.kubectl.run_async(&["get", "--raw", path]).await.unwrap().contains(&line);
+    wait::poll(&format!("the metrics have {line}"), PATIENCE, has_line).await.unwrap();
 }
 
 /// Restores the destination to a snapshot, and checks that a change of the spec starts no run.

@@ -114,7 +114,7 @@ enum ListError {
 
 /// The changed blocks of a run's source.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct ListedBlocks {
     /// The argument of `volferry` that names the list.
     pub(super) arg: Option<OsString>,
     /// Why there is none, although there is a base.
@@ -123,8 +123,8 @@ pub(super) struct Listed {
 
 /// Fetches the list, where the pod was told of a base. Whatever is in the way costs time only: the run then compares
 /// everything.
-pub(super) async fn list(args: &AgentArgs) -> Listed {
-    let Some(demand) = &args.changed_blocks else { return Listed::default() };
+pub(super) async fn list(args: &AgentArgs) -> ListedBlocks {
+    let Some(demand) = &args.changed_blocks else { return ListedBlocks::default() };
     let written = async {
         let len = length(Path::new(SOURCE_DEVICE)).map_err(|error| ListError::Read("the source", error))?;
         let read = fs::read_to_string(Path::new(CHANGED_DIR).join(CHANGED_TOKEN));
@@ -136,13 +136,13 @@ pub(super) async fn list(args: &AgentArgs) -> Listed {
         fs::write(CHANGED_LIST, text(demand, &ranges)).map_err(ListError::Write)
     };
     match written.await {
-        Ok(()) => Listed { arg: Some(format!("--changed-blocks={CHANGED_LIST}").into()), note: None },
+        Ok(()) => ListedBlocks { arg: Some(format!("--changed-blocks={CHANGED_LIST}").into()), note: None },
         Err(error) => {
             let error = chain(&error);
             tracing::warn!(error, "the storage lists no changed blocks");
             let note =
                 format!("the storage does not list what changed ({error}), so everything was compared");
-            Listed { arg: None, note: Some(note) }
+            ListedBlocks { arg: None, note: Some(note) }
         }
     }
 }

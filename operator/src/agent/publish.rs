@@ -109,7 +109,7 @@ impl Publisher {
     }
 
     /// Returns the progress to write, given what other shards wrote last: values by their paths below the status.
-    fn progress_status(&self, moment: &Moment, others: &BTreeMap<String, ShardProgress>) -> Vec<Written> {
+    fn progress_status(&self, moment: &Moment, others: &BTreeMap<String, ShardProgress>) -> Vec<StatusField> {
         let (run, latest) = (self.run.clone(), moment.progress);
         let Some(shard) = self.shard else {
             let waiting = moment.waiting.clone();
@@ -155,7 +155,7 @@ impl Publisher {
     }
 
     /// Returns the report to write, shortened so that it fits into the status, if it has to be.
-    fn report_status(&self, report: &Report) -> Vec<Written> {
+    fn report_status(&self, report: &Report) -> Vec<StatusField> {
         let report = match self.shard {
             None => shorten_report::of_status(report.clone()),
             Some(_) => shorten_report::of_shard(report.clone()),
@@ -166,7 +166,7 @@ impl Publisher {
 
     /// Writes to the status if the SyncRun still has this try, and returns the new status. Fails if the API server
     /// rejects the patch, or does not answer in time.
-    pub(super) async fn patch(&self, written: &[Written]) -> Result<Option<SyncRunStatus>, PublishError> {
+    pub(super) async fn patch(&self, written: &[StatusField]) -> Result<Option<SyncRunStatus>, PublishError> {
         let Some(api) = &self.api else { return Ok(None) };
         let tests = [("/metadata/uid", json!(self.uid)), ("/status/try", json!(self.number))]
             .map(|(path, value)| json!({"op": "test", "path": path, "value": value}));
@@ -208,10 +208,10 @@ pub(super) enum PublishError {
 }
 
 /// A path below the status, and the value to write there.
-type Written = (String, Value);
+type StatusField = (String, Value);
 
 /// Sets the stage to Running, together with the progress, so that the operator need not.
-fn under_way() -> Written {
+fn under_way() -> StatusField {
     ("/stage".into(), json!(Stage::Running))
 }
 
@@ -421,7 +421,7 @@ mod tests {
     }
 
     /// Applies a patch like an API server: a value can only be added below an existing parent.
-    fn apply(into: &mut Value, written: &[Written]) {
+    fn apply(into: &mut Value, written: &[StatusField]) {
         for (path, value) in written {
             let (parent, name) = path.rsplit_once('/').unwrap();
             let parent = into.pointer_mut(parent).and_then(Value::as_object_mut);

@@ -72,7 +72,11 @@ impl Context {
     }
 
     /// Writes the parts of a SyncRun's status that differ from `new`.
-    pub(crate) async fn tell_run(&self, run: &SyncRun, new: &SyncRunStatus) -> Result<(), RecordError> {
+    pub(crate) async fn write_run_status(
+        &self,
+        run: &SyncRun,
+        new: &SyncRunStatus,
+    ) -> Result<(), RecordError> {
         let written = write_record::write(&self.client, run, new).await?;
         written.iter().for_each(|written| self.known.runs.wrote(written));
         Ok(())

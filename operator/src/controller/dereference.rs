@@ -20,7 +20,7 @@ use super::{
 use crate::{
     api::{ActiveRun, ClaimReference, FsGroups, SyncJob, SyncRun},
     ends::{
-        end::{End, Places},
+        end::{EndNamespace, Places},
         permission, shared_destination,
         source_and_sink::Ends,
         source_identity,
@@ -57,7 +57,7 @@ const CONSENT_AGE: Duration = Duration::from_secs(60);
 
 /// Everything that a job refers to and has created.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Dereferenced {
     /// The claims that the spec names, source first.
     pub claims: Vec<Claim>,
     /// What decides as it was read.
@@ -67,7 +67,7 @@ pub struct Found {
     /// Whether the annotations of all namespaces were read just now.
     pub are_users_fresh: bool,
     /// The two ends: the namespaces of their pods, and who consents to the use of the claims.
-    pub ends: Ends<End>,
+    pub ends: Ends<EndNamespace>,
     /// The grants by which the run under way uses claims, which need not be those of the spec.
     pub granted: Vec<Granted>,
     /// Whether a run has been started and is not over.
@@ -100,7 +100,7 @@ pub struct Found {
     pub gone_captures: Vec<String>,
 }
 
-impl Found {
+impl Dereferenced {
     /// Returns a claim that may not be used, is missing, unusable or being deleted; the destination's comes first.
     pub fn lost(&self) -> Option<LostClaim> {
         let lost = |claim: &Claim| Some(LostClaim { side: claim.side, fault: claims::loss(claim)? });
@@ -137,7 +137,7 @@ pub async fn fresh(client: &Client, job: &SyncJob) -> Result<Option<Guarded>> {
 }
 
 /// Gathers everything that `job` refers to and has created. Fails if the API server does not answer a read.
-pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
+pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Dereferenced> {
     let Sources { client, known, .. } = sources;
     let asked = asked(client, &known.runs, job).await?;
     let wished = restore::wished(job, asked.as_ref());
@@ -169,7 +169,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         _ => nodes(sources.volumes, job, &claims, &children),
     };
     let ended = runs.iter().filter(|run| run.has_ended()).map(|run| run.name_any()).collect();
-    let found = Found {
+    let found = Dereferenced {
         claims,
         granted: of_run.clone().unwrap_or_default(),
         facts: Facts { withdrawn: of_run.err(), round, nodes, asked, ended, ..Facts::default() },
@@ -184,7 +184,7 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Found> {
         shared,
         line,
         account,
-        ..Found::default()
+        ..Dereferenced::default()
     };
     Box::pin(with_run(sources, job, &jobs, found, is_launching)).await
 }
@@ -194,9 +194,9 @@ async fn with_run(
     sources: Sources<'_>,
     job: &SyncJob,
     jobs: &[Arc<Guarded>],
-    mut found: Found,
+    mut found: Dereferenced,
     is_launching: bool,
-) -> Result<Found> {
+) -> Result<Dereferenced> {
     let status = job.status.as_ref();
     found.outgoing = kept_for_logs::take(&mut found.children, job, &found.claims);
     found.gone_captures = storage_progress::gone(sources.client, job).await?;
@@ -220,7 +220,7 @@ async fn with_run(
             found.facts.captured = storage_progress::read_progress(sources, job, run, &found.claims).await?;
         }
     }
-    found.facts.imaged = storage_progress::look_at_image(sources.client, job, run).await?;
+    found.facts.imaged = storage_progress::inspect_image(sources.client, job, run).await?;
     if run.capture.is_some() {
         // The temporary claim need not be where the source's is.
         found.placements.source = None;
@@ -233,7 +233,7 @@ async fn of_late_pods(
     sources: Sources<'_>,
     job: &SyncJob,
     run: &ActiveRun,
-    found: &Found,
+    found: &Dereferenced,
 ) -> Result<LatePods> {
     let uid = job.uid().unwrap_or_default();
     if let Some(known) = sources.late.get(&uid, LATE_AGE) {

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use super::{
     apply::{self, ApplyError, Refusal},
     context::Context,
-    dereference::Found,
+    dereference::Dereferenced,
     error::Error,
     view::View,
 };
@@ -74,7 +74,7 @@ pub(crate) async fn create(
     context: &Context,
     job: &SyncJob,
     valid: &ValidatedSyncJob,
-    found: &Found,
+    found: &Dereferenced,
 ) -> Result<Option<Refusal>, ApplyError> {
     let Some(claim) = claim_creation::due(valid, &found.claims) else { return Ok(None) };
     match apply::create_claim(&context.client, &claim_creation::given_to(claim, job)).await {
@@ -90,7 +90,7 @@ pub(crate) async fn create(
 pub(crate) async fn grow(
     context: &Context,
     valid: &ValidatedSyncJob,
-    found: &Found,
+    found: &Dereferenced,
 ) -> Result<Option<Refusal>, ApplyError> {
     let Some(growing) = claim_growth::wanted(valid.create.as_ref(), &found.claims) else { return Ok(None) };
     match apply::grow_claim(&context.client, &growing).await {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::{
     apply::Refusal,
     context::Context,
-    dereference::{self, Found},
+    dereference::{self, Dereferenced},
     error::Error,
     launch,
     read::Guarded,
@@ -190,8 +190,8 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
 }
 
 /// What a reconciliation goes by.
-struct Seen {
-    found: Found,
+struct Inspected {
+    found: Dereferenced,
     /// The SyncJob as it may be run, or the reason why it may not.
     valid: Result<ValidatedSyncJob, Fault>,
     /// The status, with what a person has accepted since it was written.
@@ -199,7 +199,7 @@ struct Seen {
     now: Timestamp,
 }
 
-impl Seen {
+impl Inspected {
     fn view<'a>(&'a self, job: &'a SyncJob, context: &'a Context) -> View<'a> {
         View::new(job, &self.status, &self.found, &context.settings)
     }
@@ -209,14 +209,14 @@ impl Seen {
 async fn tidy(job: &SyncJob, context: &Context) -> Result<(), Error> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     stray_runs::take_back(context, &namespace, &name).await?;
-    stray_runs::tell_preset(context, &namespace, &name).await?;
+    stray_runs::report_preset(context, &namespace, &name).await?;
     run_hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
     remove_abroad::clear(context, &namespace, &name, job.uid().as_deref());
     Ok(())
 }
 
 /// Reads all objects that the next step depends on, and validates the SyncJob against them.
-async fn inspect(job: &SyncJob, context: &Context) -> Result<Seen, Error> {
+async fn inspect(job: &SyncJob, context: &Context) -> Result<Inspected, Error> {
     let mut found = dereference::dereference(context.sources(), job).await?;
     let wished = restore::wished(job, found.facts.asked.as_ref());
     let mut valid = validated(&wished, &found);
@@ -230,7 +230,7 @@ async fn inspect(job: &SyncJob, context: &Context) -> Result<Seen, Error> {
     if let (Some(run), Ok(_)) = (&status.active_run, &valid) {
         found.judge_record(job, run);
     }
-    Ok(Seen { found, valid, status, now })
+    Ok(Inspected { found, valid, status, now })
 }
 
 /// The next step of a job, when to reconcile it again, and when its next run falls due.
@@ -240,7 +240,7 @@ struct Planned {
     next_run: Option<Timestamp>,
 }
 
-fn plan(job: &SyncJob, seen: &Seen, context: &Context) -> Planned {
+fn plan(job: &SyncJob, seen: &Inspected, context: &Context) -> Planned {
     let view = seen.view(job, context);
     let situation = view.situation(&seen.valid, seen.now);
     let Decision { step, again } = stages::plan::next(&situation);
@@ -262,7 +262,7 @@ async fn act(
     context: &Context,
     job: &SyncJob,
     view: &View<'_>,
-    Seen { valid, now, .. }: &Seen,
+    Inspected { valid, now, .. }: &Inspected,
     step: Step,
     is_newest: bool,
 ) -> Result<Acted, Error> {
@@ -272,7 +272,7 @@ async fn act(
     if !is_newest && (makes || !doomed.is_empty()) {
         newest(context, job).await?;
     }
-    bookkeeping::tell_run(context, view, &step, *now).await?;
+    bookkeeping::report_stage(context, view, &step, *now).await?;
     view.sweep(&context.client, &doomed).await?;
     context.note_removed(doomed.iter().copied());
     let refused = match (&step, valid) {
@@ -314,7 +314,7 @@ async fn act(
 async fn record_launch(
     context: &Context,
     job: &SyncJob,
-    seen: &mut Seen,
+    seen: &mut Inspected,
     step: &Step,
     next_run: Option<Timestamp>,
 ) -> Result<Option<SyncJob>, Error> {
@@ -336,7 +336,7 @@ fn new_status(
     context: &Context,
     job: &SyncJob,
     view: &View<'_>,
-    Seen { valid, now, .. }: &Seen,
+    Inspected { valid, now, .. }: &Inspected,
     step: &Step,
     next_run: Option<Timestamp>,
 ) -> SyncJobStatus {
@@ -368,7 +368,7 @@ async fn clear_up(
     context: &Context,
     job: &SyncJob,
     view: &View<'_>,
-    Seen { valid, now, .. }: &Seen,
+    Inspected { valid, now, .. }: &Inspected,
     step: &Step,
     new: &SyncJobStatus,
     is_known: bool,
@@ -389,7 +389,7 @@ async fn clear_up(
 
 /// Returns the validated job, or the reason why its spec, its namespace or the kinds of its volumes do not allow it to
 /// run.
-fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
+fn validated(job: &SyncJob, found: &Dereferenced) -> Result<ValidatedSyncJob, Fault> {
     if let Some(fault) = restore::refusal(&job.spec) {
         return Err(fault);
     }
@@ -407,7 +407,7 @@ fn validated(job: &SyncJob, found: &Found) -> Result<ValidatedSyncJob, Fault> {
 
 /// Returns the step, with advice on which namespace has to let syncers run as root if a try failed for lack of root,
 /// and on the key that an endpoint was to show.
-fn advised(step: Step, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> Step {
+fn advised(step: Step, valid: &Result<ValidatedSyncJob, Fault>, found: &Dereferenced) -> Step {
     let Ok(valid) = valid else { return step };
     let mut without = found.ends.without_root();
     if !security::is_root(true, &valid.pods.security_context) {

@@ -60,7 +60,7 @@ pub enum WatchError {
         /// What the watch brings.
         kind: String,
         /// The part of the cluster.
-        scope: Scope,
+        scope: WatchScope,
     },
     /// The versions of objects are no numbers, so nobody can tell which write is the later one.
     #[error("the API server has given {kind} a resourceVersion that is no number")]
@@ -71,9 +71,9 @@ pub enum WatchError {
 }
 
 /// The part of a cluster that one watch covers: a namespace, or `None` for all of them.
-pub type Scope = Option<String>;
+pub type WatchScope = Option<String>;
 
-fn of(scope: &Scope) -> String {
+fn of(scope: &WatchScope) -> String {
     scope.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default()
 }
 
@@ -87,14 +87,14 @@ pub struct Watched<K: Resource<DynamicType = ()> + Clone + 'static> {
 
 /// How far the watch of one scope has come.
 struct Reached {
-    scope: Scope,
-    seen: watch::Receiver<Seen>,
+    scope: WatchScope,
+    seen: watch::Receiver<WatchState>,
     written: Arc<Written>,
 }
 
 /// What the watch of one scope has brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Seen {
+struct WatchState {
     /// The number of the last write that the store has reached; `None` before the first list.
     reached: Option<u64>,
     /// Whether the API server refuses the watch at present.
@@ -129,12 +129,12 @@ pub struct Feed<K: Resource<DynamicType = ()> + Clone + 'static> {
 
 /// The last list of one scope.
 struct Listing<K> {
-    scope: Scope,
+    scope: WatchScope,
     /// The objects of the list, until they are in the store.
     objects: Vec<K>,
     /// The number of the last write that the list includes.
     number: u64,
-    seen: watch::Sender<Seen>,
+    seen: watch::Sender<WatchState>,
     written: Arc<Written>,
 }
 
@@ -159,12 +159,12 @@ pub fn watched_by<K: Resource<DynamicType = ()> + Clone + 'static>(
 }
 
 /// Returns the scopes that cover these namespaces, or the whole cluster if there are none.
-pub fn scopes(namespaces: &[String]) -> Vec<Scope> {
+pub fn scopes(namespaces: &[String]) -> Vec<WatchScope> {
     if namespaces.is_empty() { vec![None] } else { namespaces.iter().cloned().map(Some).collect() }
 }
 
-fn not_listed<K>(scope: Scope) -> (Reached, Listing<K>) {
-    let (sender, seen) = watch::channel(Seen::default());
+fn not_listed<K>(scope: WatchScope) -> (Reached, Listing<K>) {
+    let (sender, seen) = watch::channel(WatchState::default());
     let written = Arc::new(Written::default());
     let reached = Reached { scope: scope.clone(), seen, written: written.clone() };
     (reached, Listing { scope, objects: Vec::new(), number: 0, seen: sender, written })
@@ -215,7 +215,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Watched<K> {
         let kind = || K::plural(&()).into_owned();
         for reached in &*self.scopes {
             let written = reached.written.last.load(Ordering::SeqCst);
-            let holds = |seen: &Seen| seen.fails || seen.reached.is_some_and(|seen| seen >= written);
+            let holds = |seen: &WatchState| seen.fails || seen.reached.is_some_and(|seen| seen >= written);
             let seen = *reached.seen.clone().wait_for(holds).await.map_err(|_| WatchError::Ended)?;
             if reached.written.is_unnumbered.load(Ordering::SeqCst) {
                 return Err(WatchError::Unnumbered { kind: kind() });
@@ -251,7 +251,7 @@ impl<K: Watchable> Feed<K> {
         read: fn(R) -> K,
         health: &Arc<Health>,
     ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
-        let watch = |scope: &Scope| {
+        let watch = |scope: &WatchScope| {
             let (scope, health) = (scope.clone(), health.clone());
             let events = watcher(api(scope.as_deref()), watcher::Config::default().labels(labels));
             let events = events.default_backoff().inspect(move |event| {
@@ -384,7 +384,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Listing<K> {
 }
 
 /// Returns whether the watch of a scope reports an object.
-fn covers(scope: &Scope, object: &impl kube::ResourceExt) -> bool {
+fn covers(scope: &WatchScope, object: &impl kube::ResourceExt) -> bool {
     scope.is_none() || *scope == object.namespace()
 }
 

@@ -4,7 +4,7 @@ use contract::{OtherSource, Side};
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
 
-use super::dereference::Found;
+use super::dereference::Dereferenced;
 use crate::{
     api::{ActiveRun, Hook, Hooks, JobIdentity, SyncJob, SyncJobStatus, SyncRunStatus},
     ends::{
@@ -16,8 +16,8 @@ use crate::{
     names::{self, TryNames},
     pods::{
         Settings,
-        children::{Children, Seen},
-        cleanup::{self, CleanupError, Owner},
+        children::{Children, Reported},
+        cleanup::{self, ChildOwner, CleanupError},
         kept_for_logs,
         pod_state::EndState,
         stored_fields::Job,
@@ -44,7 +44,7 @@ use crate::{
 pub(crate) struct View<'a> {
     pub(crate) subject: Subject,
     pub(crate) status: &'a SyncJobStatus,
-    pub(crate) found: &'a Found,
+    pub(crate) found: &'a Dereferenced,
     image: &'a str,
     own_hooks: Option<&'a Hooks>,
     accepted_source: Option<&'a str>,
@@ -59,7 +59,7 @@ impl<'a> View<'a> {
     pub(crate) fn new(
         job: &'a SyncJob,
         status: &'a SyncJobStatus,
-        found: &'a Found,
+        found: &'a Dereferenced,
         settings: &'a Settings,
     ) -> Self {
         let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
@@ -169,10 +169,10 @@ impl<'a> View<'a> {
     }
 
     /// Returns the owner whose children may be removed: the job's SyncRuns.
-    fn owner(&self) -> Owner {
+    fn owner(&self) -> ChildOwner {
         let runs = self.found.runs.iter().filter_map(|run| run.uid());
         let active = self.found.run.as_ref().and_then(ResourceExt::uid);
-        Owner {
+        ChildOwner {
             namespace: self.subject.namespace.clone(),
             uid: self.subject.uid.clone(),
             runs: runs.chain(active).collect(),
@@ -356,7 +356,7 @@ impl<'a> View<'a> {
         let (Some(run), Some(names)) = (self.active(), &self.active_names) else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.past_tries());
         let reports = self.run_status().and_then(|status| status.ends.as_ref());
-        let seen = Seen { reports, warnings: &self.found.warnings };
+        let seen = Reported { reports, warnings: &self.found.warnings };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
         let pair = |shard| match run.only_side() {
             Some(side) => {

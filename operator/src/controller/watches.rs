@@ -107,8 +107,8 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Tells each of these SyncRuns, in a task, that it cannot be read.
-    fn tell_unreadable(
+    /// Reports to each of these SyncRuns, in a task, that it cannot be read.
+    fn report_unreadable(
         &mut self,
         context: &Arc<Context>,
         runs: impl Stream<Item = SyncRun> + Send + 'static,
@@ -118,7 +118,7 @@ impl Watches {
             let mut runs = std::pin::pin!(runs);
             while let Some(run) = runs.next().await {
                 if matches!(context.namespaces.holds(&run.namespace().unwrap_or_default()).await, Ok(true)) {
-                    stray_runs::tell_unreadable(&context, &run).await;
+                    stray_runs::report_unreadable(&context, &run).await;
                 }
             }
         });
@@ -159,7 +159,7 @@ pub(crate) fn controllers(
     let (freeing, freed) = futures::channel::mpsc::unbounded();
     let (reading, unreadable) = futures::channel::mpsc::unbounded();
     let (touching, touched) = futures::channel::mpsc::unbounded();
-    watches.tell_unreadable(context, unreadable);
+    watches.report_unreadable(context, unreadable);
     let health = &context.health;
     let sets = context.known.sets.store().clone();
     let jobs = watches.follow(syncjobs(client, health, feeds.jobs, freeing, sets.clone(), touching.clone()));

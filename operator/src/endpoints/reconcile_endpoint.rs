@@ -151,7 +151,7 @@ async fn set_aside(context: &Context, unreadable: &InvalidObject) -> Result<Acti
     let metadata = unreadable.metadata.clone();
     let endpoint = SyncEndpoint { metadata, spec: SyncEndpointSpec::default(), status: None };
     let standing = ServiceStanding::Stalled(Fault::new(Reason::InvalidSpec, said));
-    tell(context, &endpoint, &standing, None).await?;
+    report_standing(context, &endpoint, &standing, None).await?;
     Ok(Action::await_change())
 }
 
@@ -195,7 +195,7 @@ async fn go_on(context: &Context, endpoint: &SyncEndpoint) -> Result<Action, End
             endpoint_standing::of_pod(endpoint, Some(&applied.deployment), &pods, address.as_deref())
         }
     };
-    tell(context, endpoint, &standing, address).await?;
+    report_standing(context, endpoint, &standing, address).await?;
     Ok(Action::requeue(if matches!(standing, ServiceStanding::Ready(_)) { IDLE } else { LOOK }))
 }
 
@@ -293,7 +293,7 @@ fn pods(context: &Context, endpoint: &SyncEndpoint) -> Api<Pod> {
 }
 
 /// Writes the operator's part of the status, if it differs. What the pod writes stays, but for a key that is none.
-async fn tell(
+async fn report_standing(
     context: &Context,
     endpoint: &SyncEndpoint,
     standing: &ServiceStanding,

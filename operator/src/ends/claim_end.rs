@@ -6,7 +6,7 @@ use crate::{
     api::{ClaimReference, RunFolder},
     spec::{
         fields::{ValidationError, invalid},
-        inner_folder::Folder,
+        inner_folder::InnerFolder,
     },
 };
 
@@ -14,9 +14,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimEnd {
     /// The claim.
-    pub claim: Claim,
+    pub claim: NamespacedClaim,
     /// The folder inside its volume.
-    pub folder: Folder,
+    pub folder: InnerFolder,
     /// Whether the claim is for a raw block device, which has no folders. The spec does not say;
     /// [`block_volumes`](crate::volumes::block_volumes) asks the claim.
     pub is_block: bool,
@@ -24,7 +24,7 @@ pub struct ClaimEnd {
 
 /// A PersistentVolumeClaim in any namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Claim {
+pub struct NamespacedClaim {
     /// The claim's namespace.
     pub namespace: String,
     /// The claim's name.
@@ -42,12 +42,12 @@ impl ClaimEnd {
         path: &str,
         own: &str,
     ) -> Result<Self, ValidationError> {
-        let folder = Folder::new(path).ok_or_else(|| {
+        let folder = InnerFolder::new(path).ok_or_else(|| {
             let problem = format!("`{path}` is not a folder inside the volume; write / or /data/uploads");
             invalid(format!("{field}.path"), problem)
         })?;
         let namespace = claim.namespace.clone().unwrap_or_else(|| own.into());
-        let claim = Claim { namespace, name: claim.claim_name.clone() };
+        let claim = NamespacedClaim { namespace, name: claim.claim_name.clone() };
         Ok(Self { claim, folder, is_block: false })
     }
 
@@ -67,14 +67,14 @@ impl ClaimEnd {
     }
 }
 
-impl Claim {
+impl NamespacedClaim {
     /// Returns the claim's namespace, unless it is that of its job.
     pub fn namespace_from(&self, job: &str) -> Option<String> {
         (self.namespace != job).then(|| self.namespace.clone())
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for NamespacedClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }

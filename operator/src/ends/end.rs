@@ -17,9 +17,9 @@ use crate::{
     volumes::claims::LostClaim,
 };
 
-/// One end of a run.
+/// The namespace of one end of a run, and who consents to the use of its claim.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct End {
+pub struct EndNamespace {
     /// The namespace of its claim, where its pods run.
     pub namespace: String,
     /// What that namespace's annotations say about syncers.
@@ -42,7 +42,7 @@ pub enum Consent {
     Remote,
 }
 
-impl End {
+impl EndNamespace {
     /// Returns the grant that owns what is made for this end; `None` if the end is of the SyncJob's own namespace.
     pub fn grant(&self) -> Option<&Granted> {
         match &self.consent {
@@ -52,7 +52,7 @@ impl End {
     }
 }
 
-impl Ends<End> {
+impl Ends<EndNamespace> {
     /// Returns the first claim that may not be used.
     pub fn refusal(&self) -> Option<LostClaim> {
         [Side::Sink, Side::Source].into_iter().find_map(|side| match &self.of(side).consent {

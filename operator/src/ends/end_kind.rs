@@ -6,7 +6,7 @@ use contract::Side;
 
 use super::{
     bucket_end::BucketEnd,
-    claim_end::{Claim, ClaimEnd},
+    claim_end::{ClaimEnd, NamespacedClaim},
     remote_end::RemoteEnd,
 };
 use crate::{
@@ -62,7 +62,7 @@ impl EndKind {
     }
 
     /// Returns the claim that the end's pods mount.
-    pub fn claim(&self) -> Option<&Claim> {
+    pub fn claim(&self) -> Option<&NamespacedClaim> {
         self.mounted().map(|end| &end.claim)
     }
 

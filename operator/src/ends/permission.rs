@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::{
-    claim_end::Claim,
-    end::{self, Consent, End},
+    claim_end::NamespacedClaim,
+    end::{self, Consent, EndNamespace},
     source_and_sink::Ends,
 };
 use crate::{
@@ -61,7 +61,7 @@ impl Applying<'_> {
         &self,
         known: &Known,
         side: Side,
-        claim: &Claim,
+        claim: &NamespacedClaim,
         access: GrantAccess,
         used: Option<&str>,
     ) -> std::result::Result<Granted, Fault> {
@@ -101,7 +101,7 @@ pub(crate) async fn judge(
     of: Applying<'_>,
     claims: &mut [claims::Claim],
     age: Duration,
-) -> Result<Ends<End>> {
+) -> Result<Ends<EndNamespace>> {
     let spec = &of.wished.spec;
     let source = spec.source.persistent_volume_claim.as_ref();
     let sink = spec.destination.persistent_volume_claim.as_ref();
@@ -118,25 +118,25 @@ async fn one(
     named: Option<&ClaimReference>,
     claims: &mut [claims::Claim],
     age: Duration,
-) -> Result<End> {
+) -> Result<EndNamespace> {
     let own = of.namespace();
     let Some(named) = named else {
-        return Ok(End { namespace: own, users: of.users.clone(), consent: Consent::Remote });
+        return Ok(EndNamespace { namespace: own, users: of.users.clone(), consent: Consent::Remote });
     };
     let namespace = named.namespace.clone().unwrap_or_else(|| own.clone());
     if namespace == own {
-        return Ok(End { namespace, users: of.users.clone(), consent: Consent::Own });
+        return Ok(EndNamespace { namespace, users: of.users.clone(), consent: Consent::Own });
     }
-    let claim = Claim { namespace: namespace.clone(), name: named.claim_name.clone() };
+    let claim = NamespacedClaim { namespace: namespace.clone(), name: named.claim_name.clone() };
     match of.find(sources.known, side, &claim, of.access(side), None) {
         Ok(granted) => {
             let users = users(sources, &namespace, age).await?.users;
-            Ok(End { namespace, users, consent: Consent::Granted(granted) })
+            Ok(EndNamespace { namespace, users, consent: Consent::Granted(granted) })
         }
         Err(fault) => {
             let own_claim = claims.iter_mut().filter(|it| it.side == side);
             own_claim.for_each(|it| it.found = None);
-            Ok(End { namespace, users: NamespaceUsers::default(), consent: Consent::Refused(fault) })
+            Ok(EndNamespace { namespace, users: NamespaceUsers::default(), consent: Consent::Refused(fault) })
         }
     }
 }
@@ -154,7 +154,7 @@ pub(crate) fn of_run(
     let recorded = [Side::Source, Side::Sink].into_iter().filter_map(|side| {
         let folder = run.folder(side).filter(|folder| folder.address.is_none())?;
         let namespace = folder.namespace.clone().filter(|it| *it != own)?;
-        let claim = Claim { namespace, name: folder.claim_name.clone() };
+        let claim = NamespacedClaim { namespace, name: folder.claim_name.clone() };
         Some(of.find(known, side, &claim, of.access(side), folder.grant.as_deref()))
     });
     let names =
@@ -171,7 +171,7 @@ fn mounted(known: &Known, of: Applying<'_>, job: &Job) -> Vec<std::result::Resul
     let volumes = pod.into_iter().flat_map(|pod| pod.volumes.iter().flatten());
     let claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
     let judged = claims.filter_map(|it| {
-        let claim = Claim { namespace: job.namespace()?, name: it.claim_name.clone() };
+        let claim = NamespacedClaim { namespace: job.namespace()?, name: it.claim_name.clone() };
         let (side, access) = match it.read_only {
             Some(true) => (Side::Source, GrantAccess::Read),
             _ => (Side::Sink, GrantAccess::Write),

@@ -8,7 +8,7 @@ use crate::{
     api::{RemoteEndpoint, RunFolder},
     spec::{
         fields::{ValidationError, invalid},
-        inner_folder::Folder,
+        inner_folder::InnerFolder,
     },
 };
 
@@ -21,7 +21,7 @@ pub struct RemoteEnd {
     /// `HOST:PORT::FOLDER`, in the one form in which addresses can be compared.
     pub address: String,
     /// The path below that folder.
-    pub below: Folder,
+    pub below: InnerFolder,
     /// The key that the other side has to show.
     pub public_key: PublicKey,
     /// The Secret with the key to show there; `None` for the job's own.
@@ -61,7 +61,7 @@ impl RemoteEnd {
 }
 
 /// Splits `HOST[:PORT]::FOLDER[/PATH]` into `HOST:PORT::FOLDER` and `/PATH`.
-fn split(typed: &str) -> Option<(String, Folder)> {
+fn split(typed: &str) -> Option<(String, InnerFolder)> {
     // The two colons of an IPv6 address are in brackets.
     let from = if typed.starts_with('[') { typed.find(']')? } else { 0 };
     let at = from + typed[from..].find("::")?;
@@ -79,7 +79,7 @@ fn split(typed: &str) -> Option<(String, Folder)> {
     let is_named = host.starts_with(|c: char| c.is_ascii_alphanumeric()) && host.chars().all(is_host);
     let is_address = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     let is_address = is_address.is_some_and(|it| it.parse::<std::net::Ipv6Addr>().is_ok());
-    let below = Folder::new(below).filter(|_| (is_named || is_address) && is_name(folder))?;
+    let below = InnerFolder::new(below).filter(|_| (is_named || is_address) && is_name(folder))?;
     Some((format!("{}:{port}::{folder}", host.to_ascii_lowercase()), below))
 }
 

@@ -101,7 +101,7 @@ fn is_named(known: &KnownSource, job: &ValidatedSyncJob) -> bool {
 /// Returns whether the source's claim was made from the destination's: as its clone, by a SyncJob in the other
 /// direction that has succeeded with it, or because it names this SyncJob and came up filled with its copy.
 pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item = &'a SyncJob>) -> bool {
-    let claim = |job: &SyncJob, of: &ClaimReference| claim_end::Claim {
+    let claim = |job: &SyncJob, of: &ClaimReference| claim_end::NamespacedClaim {
         namespace: of.namespace.clone().or_else(|| job.namespace()).unwrap_or_default(),
         name: of.claim_name.clone(),
     };

@@ -3,7 +3,7 @@
 
 use contract::{RunParams, Side};
 
-use super::{End, Folder};
+use super::{EndArgs, Folder};
 use crate::api::Benchmark;
 
 /// Returns the arguments of the one process for both ends.
@@ -21,7 +21,7 @@ pub fn local_args(
 /// lack the address to listen on ([`listen_arg`](super::listen_arg)).
 pub fn end_args(
     side: Side,
-    end: &End,
+    end: &EndArgs,
     timeout_s: u64,
     params: &RunParams,
     benchmark: &Benchmark,
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn both_ends_are_told_of_the_same_tree_and_only_the_source_of_the_limit() {
         let folder = Folder { volume: "/volume".into(), path: "/below".into() };
-        let end = End { folder: folder.clone(), job: "j".into(), report: "/r".into() };
+        let end = EndArgs { folder: folder.clone(), job: "j".into(), report: "/r".into() };
         let benchmark = Benchmark { tree: Some(BenchmarkTree::Large), rounds: 2, ..Benchmark::default() };
         let params = RunParams { run: "b-1".into(), bandwidth_limit: Some(1000), ..RunParams::default() };
         let tree = r#"--tree={"files":[{"count":1,"bytes":268435456,"folders":1}],"changePercent":5}"#;

@@ -22,7 +22,7 @@ pub struct Folder {
 
 /// What an end is told besides the run's parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
+pub struct EndArgs {
     /// The folder with the end's files.
     pub folder: Folder,
     /// The job that both ends must belong to, for the keys that they create in memory.
@@ -33,13 +33,13 @@ pub struct End {
 
 /// Returns the arguments of the end that sends the files. It dials the address that it is told, for `timeout_s`
 /// seconds.
-pub fn source_args(end: &End, timeout_s: u64, params: &RunParams) -> Vec<String> {
+pub fn source_args(end: &EndArgs, timeout_s: u64, params: &RunParams) -> Vec<String> {
     end_args("send", "--source-path", end, vec![format!("--connect-timeout={timeout_s}")], asked(params))
 }
 
 /// Returns the arguments of the end that receives the files, without the address to listen on ([`listen_arg`]). It
 /// demands what the job says, so that a hostile source cannot ask for more.
-pub fn sink_args(end: &End, params: &RunParams) -> Vec<String> {
+pub fn sink_args(end: &EndArgs, params: &RunParams) -> Vec<String> {
     end_args("receive", "--destination-path", end, vec!["--once".into()], Demands::of(params).to_args())
 }
 
@@ -130,7 +130,7 @@ fn asked(params: &RunParams) -> Vec<String> {
     RunParams { delete_limit, ..params.clone() }.to_args()
 }
 
-fn end_args(command: &str, path: &str, end: &End, own: Vec<String>, asked: Vec<String>) -> Vec<String> {
+fn end_args(command: &str, path: &str, end: &EndArgs, own: Vec<String>, asked: Vec<String>) -> Vec<String> {
     let Folder { volume, path: below } = &end.folder;
     let mut args = vec![command.to_string(), volume.clone()];
     // Never joined with the volume: `volferry` follows no symbolic link on the way to this folder. Such a link, placed
@@ -152,8 +152,8 @@ mod tests {
 
     use super::*;
 
-    fn end() -> End {
-        End { folder: folder("/"), job: "j".into(), report: "/r".into() }
+    fn end() -> EndArgs {
+        EndArgs { folder: folder("/"), job: "j".into(), report: "/r".into() }
     }
 
     fn folder(path: &str) -> Folder {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_folder_is_told_apart_from_its_volume() {
-        let end = End { folder: folder("/a b"), ..end() };
+        let end = EndArgs { folder: folder("/a b"), ..end() };
         let source = source_args(&end, 1, &RunParams::default());
         assert_eq!(source[..3], ["send", "/volume", "--source-path=/a b"]);
         let sink = sink_args(&end, &RunParams::default());

@@ -146,7 +146,7 @@ impl Syncer {
 }
 
 async fn read_events(stdout: impl AsyncRead + Unpin, events: mpsc::Sender<Event>) {
-    let mut lines = Lines::new(stdout);
+    let mut lines = BoundedLines::new(stdout);
     while let Some(line) = lines.next().await {
         match serde_json::from_str(&line) {
             // If the receiver is gone, events are dropped; the pipe is still drained, or the process would block.
@@ -159,7 +159,7 @@ async fn read_events(stdout: impl AsyncRead + Unpin, events: mpsc::Sender<Event>
 async fn pass_on(stderr: Option<impl AsyncRead + Unpin>) -> VecDeque<String> {
     let mut tail = VecDeque::with_capacity(TAIL_LINES);
     let Some(stderr) = stderr else { return tail };
-    let mut lines = Lines::new(stderr);
+    let mut lines = BoundedLines::new(stderr);
     while let Some(line) = lines.next().await {
         eprintln!("{line}");
         if tail.len() == TAIL_LINES {
@@ -171,12 +171,12 @@ async fn pass_on(stderr: Option<impl AsyncRead + Unpin>) -> VecDeque<String> {
 }
 
 /// Reads lines of bounded length from a stream of any bytes.
-struct Lines<R> {
+struct BoundedLines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> BoundedLines<R> {
     fn new(stream: R) -> Self {
         Self { reader: BufReader::new(stream), line: Vec::new() }
     }
@@ -275,10 +275,10 @@ mod tests {
     #[tokio::test]
     async fn lines_are_bounded_and_the_last_needs_no_newline() {
         let long = vec![b'x'; MAX_LINE_BYTES + 10];
-        let mut lines = Lines::new(&long[..]);
+        let mut lines = BoundedLines::new(&long[..]);
         assert_eq!(lines.next().await.unwrap().len(), MAX_LINE_BYTES);
         assert_eq!(lines.next().await, None);
-        let mut lines = Lines::new(&b"a\n\xff\nb"[..]);
+        let mut lines = BoundedLines::new(&b"a\n\xff\nb"[..]);
         assert_eq!(lines.next().await.as_deref(), Some("a"));
         assert_eq!(lines.next().await.as_deref(), Some("\u{fffd}"));
         assert_eq!(lines.next().await.as_deref(), Some("b"));

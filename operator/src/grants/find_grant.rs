@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 
 use crate::{
     api::{GrantAccess, GrantedNamespace, KnownNamespace, SyncGrant},
-    ends::claim_end::Claim,
+    ends::claim_end::NamespacedClaim,
     fault::Fault,
     names,
     volumes::claims::field,
@@ -20,7 +20,7 @@ pub struct Request<'a> {
     /// The end that is to use the claim.
     pub side: Side,
     /// The claim.
-    pub claim: &'a Claim,
+    pub claim: &'a NamespacedClaim,
     /// The labels of the claim; `None` if it does not exist.
     pub labels: Option<&'a BTreeMap<String, String>>,
     /// What the end does with the claim.
@@ -200,7 +200,7 @@ fn refused(request: Request<'_>, short: Option<&ShortGrant>, used: Option<&str>)
 }
 
 /// Returns the fault of a claim in a namespace that the operator does not watch.
-pub fn not_watched(side: Side, claim: &Claim) -> Fault {
+pub fn not_watched(side: Side, claim: &NamespacedClaim) -> Fault {
     let (end, namespace) = (field(side), &claim.namespace);
     let message = format!(
         "The {end} claim {claim} is of a namespace that this operator does not watch, so it sees neither the claim nor a \

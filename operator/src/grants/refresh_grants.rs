@@ -18,14 +18,14 @@ use crate::{
     api::{KnownNamespace, SyncGrant, SyncJob},
     controller::{
         context::Context,
-        dereference::{self, Found},
+        dereference::{self, Dereferenced},
         error::Error,
         lookups::Sources,
         read::{Result, reading},
         stores::{Known, WatchError},
     },
     ends::{
-        end::{Consent, End, Places},
+        end::{Consent, EndNamespace, Places},
         permission::{self, LABELS_AGE},
         source_and_sink::Ends,
     },
@@ -47,15 +47,15 @@ pub(crate) async fn catch_up(known: &Known, job: &SyncJob) -> std::result::Resul
 
 /// Returns when to look at the grants of a job and of its run under way again: when one of them ends, and soon if no
 /// watch tells of a change.
-pub(crate) fn next_look(found: &Found, now: Timestamp) -> Option<Timestamp> {
-    let grants = || found.ends.iter().filter_map(End::grant).chain(&found.granted);
+pub(crate) fn next_look(found: &Dereferenced, now: Timestamp) -> Option<Timestamp> {
+    let grants = || found.ends.iter().filter_map(EndNamespace::grant).chain(&found.granted);
     let by_labels = found.is_started && grants().any(|grant| grant.is_by_labels);
     let look = now.checked_add(LABELS_AGE).ok().filter(|_| by_labels);
     grants().filter_map(|grant| grant.until).chain(look).min()
 }
 
 /// Reads the annotations and labels of the namespaces of both ends anew.
-pub(crate) async fn refresh(sources: Sources<'_>, job: &SyncJob, found: &mut Found) -> Result<()> {
+pub(crate) async fn refresh(sources: Sources<'_>, job: &SyncJob, found: &mut Dereferenced) -> Result<()> {
     let own = job.namespace().unwrap_or_default();
     let own = permission::users(sources, &own, Duration::ZERO).await?;
     (found.users, found.are_users_fresh) = (own.users, own.is_fresh);
@@ -76,7 +76,7 @@ pub(crate) async fn refresh(sources: Sources<'_>, job: &SyncJob, found: &mut Fou
 pub(crate) async fn confirm(
     context: &Context,
     job: &SyncJob,
-    ends: &Ends<End>,
+    ends: &Ends<EndNamespace>,
     users: &NamespaceUsers,
 ) -> std::result::Result<(), Error> {
     for end in ends.iter() {
@@ -127,7 +127,7 @@ mod tests {
             let (name, uid) = ("lent".into(), "u".into());
             Granted { name, uid, until, is_by_labels }
         };
-        let mut found = Found { is_started: true, ..Found::default() };
+        let mut found = Dereferenced { is_started: true, ..Dereferenced::default() };
         assert_eq!(next_look(&found, now), None);
         found.granted = vec![granted(None, false), granted(Some(end), false)];
         assert_eq!(next_look(&found, now), Some(end));

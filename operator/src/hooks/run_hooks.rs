@@ -12,7 +12,7 @@ use crate::{
     api::{ActiveRun, HookRun, SyncJob, SyncJobStatus, SyncRun},
     controller::{context::Context, dereference, error::Error, stores::Known, view::View},
     ends::end::Places,
-    pods::cleanup::{self, Owner},
+    pods::cleanup::{self, ChildOwner},
     run::{
         stages::step::{HookStep, Step},
         write_record::{self, RecordError},
@@ -131,6 +131,6 @@ async fn stop(client: &Client, known: &Known, run: &SyncRun) -> Result<(), Error
     let places = Places::of_run(&namespace, run);
     let children = dereference::children(known, &places, &run.spec.sync_job.name);
     let uid = run.spec.sync_job.uid.clone().unwrap_or_default();
-    let owner = Owner { namespace, uid, runs: run.uid().into_iter().collect() };
+    let owner = ChildOwner { namespace, uid, runs: run.uid().into_iter().collect() };
     Ok(cleanup::stop(client, &owner, &children).await?)
 }

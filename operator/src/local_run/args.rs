@@ -21,7 +21,7 @@ pub struct LocalArgs {
     /// List what would be done on standard output, one action a line, and change nothing; `--dry-run=json` says it in
     /// lines of JSON. No status is printed.
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text")]
-    pub dry_run: Option<Lines>,
+    pub dry_run: Option<LineForm>,
     /// The program that syncs. Absent: `volferry` beside this one.
     #[arg(long)]
     pub volferry: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct LocalArgs {
 
 /// The form of lines on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Lines {
+pub enum LineForm {
     /// For people.
     Text,
     /// A JSON object each.

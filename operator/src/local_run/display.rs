@@ -8,7 +8,7 @@ use std::{
 use contract::{Phase, PlannedAction, Progress};
 use serde::Serialize;
 
-use super::args::Lines;
+use super::args::LineForm;
 use crate::{
     api::{Run, SyncJobStatus},
     human,
@@ -19,15 +19,15 @@ pub(super) struct Display {
     job: String,
     live: bool,
     phase: Option<Phase>,
-    dry: Option<Lines>,
+    dry: Option<LineForm>,
 }
 
 /// A display that the pairs of a run share, which shows their total progress.
-pub(super) struct Screen<'a> {
+pub(super) struct SharedDisplay<'a> {
     shared: RefCell<(&'a mut Display, Vec<Progress>)>,
 }
 
-impl<'a> Screen<'a> {
+impl<'a> SharedDisplay<'a> {
     /// Creates a screen for that number of pairs.
     pub(super) fn new(display: &'a mut Display, pairs: usize) -> Self {
         Self { shared: RefCell::new((display, vec![Progress::default(); pairs])) }
@@ -50,7 +50,7 @@ impl<'a> Screen<'a> {
 
 /// A JSON line of a dry run.
 #[derive(Serialize)]
-struct Planned<'a> {
+struct PlannedLine<'a> {
     job: &'a str,
     #[serde(flatten)]
     action: &'a PlannedAction,
@@ -58,7 +58,7 @@ struct Planned<'a> {
 
 impl Display {
     /// Creates a display for a job of that name; `dry` is the output format of a dry run.
-    pub(super) fn new(job: &str, dry: Option<Lines>) -> Self {
+    pub(super) fn new(job: &str, dry: Option<LineForm>) -> Self {
         Self { job: job.into(), live: io::stderr().is_terminal(), phase: None, dry }
     }
 
@@ -73,8 +73,8 @@ impl Display {
             eprint!("\r\x1b[K");
         }
         let line = match self.dry {
-            Some(Lines::Json) => {
-                serde_json::to_string(&Planned { job: &self.job, action }).unwrap_or_default()
+            Some(LineForm::Json) => {
+                serde_json::to_string(&PlannedLine { job: &self.job, action }).unwrap_or_default()
             }
             _ => format!("{}: {action}", self.job),
         };
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn pairs_share_a_display_that_shows_their_sum() {
         let mut display = Display::new("web", None);
-        let screen = Screen::new(&mut display, 2);
+        let screen = SharedDisplay::new(&mut display, 2);
         screen.progress(1, Progress { phase: Phase::Transfer, ..Progress::default() });
         assert_eq!(screen.shared.borrow().0.phase, Some(Phase::Connect), "the other has not begun");
         screen.progress(0, Progress { phase: Phase::Scan, ..Progress::default() });

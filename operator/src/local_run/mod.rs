@@ -21,17 +21,17 @@ use futures::{TryStreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
 use tokio::{sync::watch, time::Instant};
 
-pub use self::args::{Lines, LocalArgs, LocalError};
+pub use self::args::{LineForm, LocalArgs, LocalError};
 use self::{
-    display::{Display, Screen},
+    display::{Display, SharedDisplay},
     folders::{Folders, refuse_unknown_claims},
     manifest::Manifest,
-    pair::{GRACE, Pair},
+    pair::{GRACE, ProcessPair},
 };
 use crate::{
     api::SyncJobStatus,
     ends::{destination_identity, source_and_sink::Ends},
-    engine::{End, Folder, listen_arg, local_args, sink_args, source_args},
+    engine::{EndArgs, Folder, listen_arg, local_args, sink_args, source_args},
     names,
     run::outcome::{self, Outcome},
     spec::validate::ValidatedSyncJob,
@@ -113,12 +113,12 @@ async fn try_once(
     let shards = if params.dry_run { 1 } else { job.parallelism };
     let count = shards as usize;
     let scratch = &Scratch::new(&params.run)?;
-    let screen = &Screen::new(display, count);
+    let screen = &SharedDisplay::new(display, count);
     let deadline = Instant::now() + job.timeout;
     let (give_up, until) = watch::channel(deadline);
     let pair = async |index: u32| {
         let shard = (shards > 1).then_some(Shard { index, count: shards });
-        let pair = Pair::new(index as usize, screen, until.clone())?;
+        let pair = ProcessPair::new(index as usize, screen, until.clone())?;
         if job.is_local {
             let report = scratch.report(Side::Sink, index);
             let args = quiet(local_args(&folders.source, &folders.destination, &report, params));
@@ -181,8 +181,8 @@ impl Scratch {
         Ok(Self { dir })
     }
 
-    fn end(&self, side: Side, shard: u32, folder: &Folder, run: &str) -> End {
-        End { folder: folder.clone(), job: run.into(), report: self.report(side, shard) }
+    fn end(&self, side: Side, shard: u32, folder: &Folder, run: &str) -> EndArgs {
+        EndArgs { folder: folder.clone(), job: run.into(), report: self.report(side, shard) }
     }
 
     fn report(&self, side: Side, shard: u32) -> String {

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{args::LocalError, display::Screen};
+use super::{args::LocalError, display::SharedDisplay};
 use crate::{
     ends::source_and_sink::Ends,
     engine::process::{Exit, ProcessError, Syncer},
@@ -20,9 +20,9 @@ use crate::{
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 /// The state of the two ends while they run.
-pub(super) struct Pair<'a> {
+pub(super) struct ProcessPair<'a> {
     shard: usize,
-    screen: &'a Screen<'a>,
+    screen: &'a SharedDisplay<'a>,
     stops: Stops,
     /// The deadline at which the pair is stopped.
     until: watch::Receiver<Instant>,
@@ -32,10 +32,10 @@ pub(super) struct Pair<'a> {
     contacts: Ends<Option<Contact>>,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> ProcessPair<'a> {
     pub(super) fn new(
         shard: usize,
-        screen: &'a Screen<'a>,
+        screen: &'a SharedDisplay<'a>,
         until: watch::Receiver<Instant>,
     ) -> Result<Self, LocalError> {
         let stops = Stops::new().map_err(LocalError::Signals)?;
@@ -177,7 +177,7 @@ async fn follow(
     side: Side,
     syncer: &mut Syncer,
     report: &mut Option<Report>,
-    screen: &Screen<'_>,
+    screen: &SharedDisplay<'_>,
 ) -> Result<Exit, ProcessError> {
     while let Some(event) = syncer.next_event().await {
         match event {

@@ -80,7 +80,7 @@ pub(super) enum ClusterCommand {
         name: String,
         /// Only the pods of this end. The one pod of a local run is its sink.
         #[arg(long)]
-        end: Option<End>,
+        end: Option<SideArg>,
         /// Go on until the pods end.
         #[arg(short = 'f', long)]
         follow: bool,
@@ -276,7 +276,7 @@ pub(super) struct PodFlags {
     /// Run the pod as this user and group, to whom new files belong then. Absent: as root where the namespace lets
     /// syncers run as root, else as the user of syncers.
     #[arg(long, value_name = "UID[:GID]", value_parser = user)]
-    pub(super) user: Option<PodUser>,
+    pub(super) user: Option<UserAndGroup>,
     /// End the pod after this time, such as 90m or 72h, if it is still there.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
     pub(super) timeout: Duration,
@@ -284,7 +284,7 @@ pub(super) struct PodFlags {
 
 /// The user of a pod, and its group.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct PodUser {
+pub(super) struct UserAndGroup {
     user: i64,
     group: Option<i64>,
 }
@@ -310,13 +310,13 @@ pub(super) struct SyncFlags {
     pub(super) flags: Vec<OsString>,
 }
 
-fn user(text: &str) -> Result<PodUser, String> {
+fn user(text: &str) -> Result<UserAndGroup, String> {
     let number = |text: &str| match text.parse() {
         Ok(number) if (0..=u32::MAX.into()).contains(&number) => Ok(number),
         _ => Err(String::from("write numbers, such as 1000 or 1000:1000")),
     };
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-    Ok(PodUser { user: number(user)?, group: group.map(number).transpose()? })
+    Ok(UserAndGroup { user: number(user)?, group: group.map(number).transpose()? })
 }
 
 /// The output form.
@@ -336,18 +336,18 @@ pub(super) enum Output {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum End {
+pub(super) enum SideArg {
     /// The end that reads.
     Source,
     /// The end that writes.
     Sink,
 }
 
-impl From<End> for Side {
-    fn from(end: End) -> Self {
+impl From<SideArg> for Side {
+    fn from(end: SideArg) -> Self {
         match end {
-            End::Source => Self::Source,
-            End::Sink => Self::Sink,
+            SideArg::Source => Self::Source,
+            SideArg::Sink => Self::Sink,
         }
     }
 }
@@ -367,12 +367,12 @@ mod tests {
         assert_eq!(args.scope.context.as_deref(), Some("far"));
         assert!(matches!(
             args.command,
-            Command::InCluster(ClusterCommand::Logs { end: Some(End::Sink), follow: false, .. })
+            Command::InCluster(ClusterCommand::Logs { end: Some(SideArg::Sink), follow: false, .. })
         ));
         let line = ["kubectl-volferry", "push", "./data", "web", "--user=7:8", "--", "--delete", "-n"];
         let args = PluginArgs::try_parse_from(line).unwrap();
         let Command::InCluster(ClusterCommand::Push { pod, sync, .. }) = args.command else { panic!("push") };
-        assert_eq!(pod.user, Some(PodUser { user: 7, group: Some(8) }));
+        assert_eq!(pod.user, Some(UserAndGroup { user: 7, group: Some(8) }));
         assert_eq!(sync.flags, ["--delete", "-n"]);
         assert!(user("root").is_err() && user("1:").is_err() && user("-1").is_err());
         let place = |typed: &str| {

@@ -144,7 +144,7 @@ async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Resu
     output::complain(&format!("waiting for SyncRun {}/{}", cluster.namespace, run.name_any()));
     let run = cluster.ended(&run.name_any()).await?;
     let report = run.status.as_ref().and_then(|status| status.report.clone()).unwrap_or_default();
-    tell_end(&run, &report, form)?;
+    report_end(&run, &report, form)?;
     if report.result == RunResult::Succeeded {
         return Ok(());
     }
@@ -152,7 +152,7 @@ async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Resu
     Err(PluginError::RunFailed { namespace: cluster.namespace.clone(), name: run.name_any(), how })
 }
 
-fn tell_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> {
+fn report_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> {
     match (form.output, &report.benchmark) {
         (Output::Json, _) => output::json(run),
         (Output::Text, Some(found)) => output::lines(&trend::bench_table(found).lines().collect::<Vec<_>>()),
@@ -171,7 +171,7 @@ async fn cancel(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
 async fn suspend(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
     let was = cluster.job(name).await?.spec.suspend;
     let job = cluster.suspend(name).await?;
-    tell_state(name, if was { "is suspended already" } else { "suspended" }, &job)
+    report_state(name, if was { "is suspended already" } else { "suspended" }, &job)
 }
 
 async fn resume(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
@@ -190,10 +190,10 @@ async fn resume(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
         // The operator has yet to see this, so the status is that of before.
         return output::lines(&[format!("syncjob.volferry.dev/{name} resumed")]);
     }
-    tell_state(name, "is not suspended", &job)
+    report_state(name, "is not suspended", &job)
 }
 
-fn tell_state(name: &str, done: &str, job: &SyncJob) -> Result<(), PluginError> {
+fn report_state(name: &str, done: &str, job: &SyncJob) -> Result<(), PluginError> {
     output::lines(&[format!("syncjob.volferry.dev/{name} {done} ({})", lines::state(job))])
 }
 

@@ -28,12 +28,12 @@ const COMMAND: &str = "copy";
 const LAST_ERRORS: Duration = Duration::from_secs(5);
 
 /// One end: its cluster, and what is made there.
-struct End {
+struct CopyEnd {
     cluster: Cluster,
     planned: ClaimPod,
 }
 
-impl End {
+impl CopyEnd {
     async fn plan(
         scope: &Scope,
         place: &ClaimPlace,
@@ -47,12 +47,12 @@ impl End {
 }
 
 /// A pod that runs.
-struct There<'a> {
+struct RunningPod<'a> {
     made: &'a OnePod,
     pod: String,
 }
 
-impl<'a> There<'a> {
+impl<'a> RunningPod<'a> {
     async fn wait(made: &'a OnePod) -> Result<Self, PluginError> {
         Ok(Self { made, pod: made.running().await? })
     }
@@ -75,8 +75,8 @@ pub(super) async fn run(
     sync: &SyncFlags,
 ) -> Result<(), PluginError> {
     let mut stops = Stops::new().map_err(PluginError::Signals)?;
-    let from = End::plan(scope, from, Side::Source, pod).await?;
-    let to = End::plan(scope, to, Side::Sink, pod).await?;
+    let from = CopyEnd::plan(scope, from, Side::Source, pod).await?;
+    let to = CopyEnd::plan(scope, to, Side::Sink, pod).await?;
     if from.planned.claim.uid() == to.planned.claim.uid() {
         let (namespace, name) = (to.cluster.namespace.clone(), to.planned.claim.name_any());
         return Err(PluginError::OneClaim { namespace, name });
@@ -97,7 +97,7 @@ pub(super) async fn run(
 }
 
 /// Returns the command line of the source's pod.
-fn line(from: &End, to: &End, sync: &SyncFlags) -> Vec<String> {
+fn line(from: &CopyEnd, to: &CopyEnd, sync: &SyncFlags) -> Vec<String> {
     let typed: Vec<_> = sync.flags.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
     let live = progress_line::flag().filter(|_| !typed.iter().any(|flag| flag.starts_with("--progress")));
     let flags = live.map(String::from).into_iter().chain(typed);
@@ -109,7 +109,7 @@ fn line(from: &End, to: &End, sync: &SyncFlags) -> Vec<String> {
 
 /// Runs the two ends, and again as long as only the connection is lost.
 async fn copy(source: &OnePod, sink: &OnePod, line: &[String]) -> Result<(), PluginError> {
-    let (source, sink) = tokio::try_join!(There::wait(source), There::wait(sink))?;
+    let (source, sink) = tokio::try_join!(RunningPod::wait(source), RunningPod::wait(sink))?;
     let mut tries = Tries::default();
     loop {
         tries.begin();
@@ -124,7 +124,7 @@ async fn copy(source: &OnePod, sink: &OnePod, line: &[String]) -> Result<(), Plu
 }
 
 /// Starts the two ends, joins them, and returns the source's exit status.
-async fn join(source: &There<'_>, sink: &There<'_>, line: &[String]) -> Result<u8, PluginError> {
+async fn join(source: &RunningPod<'_>, sink: &RunningPod<'_>, line: &[String]) -> Result<u8, PluginError> {
     let far = sink.start(&[ENGINE.into(), "remote".into()]).await?;
     let near = source.start(line).await?;
     let said = [tokio::spawn(show_errors(far.errors)), tokio::spawn(progress_line::show(near.errors))];

@@ -118,7 +118,7 @@ async fn sync_again(
         // Ctrl-C reaches this process alone, which passes it on.
         let started = command.args(line).process_group(0).kill_on_drop(true).spawn();
         let child = started.map_err(|source| PluginError::NoProgram { program: program.clone(), source })?;
-        let Ended { status, is_stopped } = ended(child, stops).await.map_err(PluginError::Signals)?;
+        let EndedProcess { status, is_stopped } = ended(child, stops).await.map_err(PluginError::Signals)?;
         let status = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
         let may_go_on = !is_stopped && tries.may_go_on(status) && made.runs(pod).await;
         match status {
@@ -140,18 +140,18 @@ fn program() -> PathBuf {
 }
 
 /// How a process has ended.
-struct Ended {
+struct EndedProcess {
     status: ExitStatus,
     /// Whether a signal has asked for it.
     is_stopped: bool,
 }
 
 /// Waits for the end of a process. The first signal asks it to stop in order, the second ends it.
-async fn ended(mut child: Child, stops: &mut Stops) -> io::Result<Ended> {
+async fn ended(mut child: Child, stops: &mut Stops) -> io::Result<EndedProcess> {
     let mut is_stopped = false;
     loop {
         tokio::select! {
-            status = child.wait() => return Ok(Ended { status: status?, is_stopped }),
+            status = child.wait() => return Ok(EndedProcess { status: status?, is_stopped }),
             () = stops.next() => {
                 let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
                 match pid.filter(|_| !is_stopped) {

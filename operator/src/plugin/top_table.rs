@@ -27,7 +27,7 @@ enum Doing {
 }
 
 /// One SyncJob with the progress of its run under way.
-struct Line<'a> {
+struct JobLine<'a> {
     job: &'a SyncJob,
     run: Option<&'a ActiveRun>,
     progress: Option<&'a RunProgress>,
@@ -41,7 +41,7 @@ pub(super) fn lines<'a>(
     now: Timestamp,
 ) -> Vec<String> {
     let progress: BTreeMap<_, _> = runs.filter_map(|run| Some((path(run), progress(run)?))).collect();
-    let mut all: Vec<Line<'_>> = jobs.map(|job| Line::new(job, &progress)).collect();
+    let mut all: Vec<JobLine<'_>> = jobs.map(|job| JobLine::new(job, &progress)).collect();
     all.sort_by_cached_key(|line| (line.doing(), line.since(), line.job.namespace(), line.job.name_any()));
     let mut headings = vec!["SYNCJOB", "DOES", "DONE", "FILES", "BYTES", "RATE", "LEFT", "FOR", "LAG", "WHY"];
     if with_namespace {
@@ -63,7 +63,7 @@ fn progress(run: &SyncRun) -> Option<&RunProgress> {
     run.status.as_ref()?.progress.as_ref()
 }
 
-fn headline(all: &[Line<'_>], now: Timestamp) -> String {
+fn headline(all: &[JobLine<'_>], now: Timestamp) -> String {
     let count = |doing: Doing| all.iter().filter(|line| line.doing() == doing).count();
     let rate = all.iter().filter_map(|line| Some(line.progress?.progress.rate)).fold(0, u64::saturating_add);
     format!(
@@ -77,7 +77,7 @@ fn headline(all: &[Line<'_>], now: Timestamp) -> String {
     )
 }
 
-impl<'a> Line<'a> {
+impl<'a> JobLine<'a> {
     fn new(job: &'a SyncJob, progress: &BTreeMap<(Option<String>, String), &'a RunProgress>) -> Self {
         let run = job.status.as_ref().and_then(|status| status.active_run.as_ref());
         // The progress of an earlier try says nothing of this one.

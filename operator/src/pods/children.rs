@@ -86,11 +86,11 @@ impl Children {
         shard: Option<u32>,
         names: &TryNames,
         try_id: &str,
-        seen: Seen<'_>,
+        seen: Reported<'_>,
     ) -> EndState {
         let mut pods = self.pods_of(names, side);
         pods.retain(|pod| shard.is_none() || shard_of(pod) == shard);
-        pod_state::end_state(&pod_state::End {
+        pod_state::end_state(&pod_state::EndObjects {
             side,
             shard,
             job: self.job_of(names, side),
@@ -188,7 +188,7 @@ fn tries<'a>(labels: impl Iterator<Item = &'a BTreeMap<String, String>>) -> impl
 
 /// What is known about an end besides its children.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct Reported<'a> {
     /// The reports that the agents wrote into the SyncRun's status.
     pub reports: Option<&'a Reports>,
     /// The warnings of Kubernetes.

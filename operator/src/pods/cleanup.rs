@@ -47,7 +47,7 @@ pub enum CleanupError {
 /// deletion that the API server rejects.
 pub async fn sweep(
     client: &Client,
-    owner: &Owner,
+    owner: &ChildOwner,
     children: &Children,
     jobs: &[&Job],
 ) -> Result<(), CleanupError> {
@@ -63,7 +63,7 @@ pub async fn sweep(
 }
 
 /// Deletes a Job, and the account of its pods if it is in another namespace, where each has one of its own.
-async fn remove(client: &Client, owner: &Owner, job: &Job) -> Result<(), CleanupError> {
+async fn remove(client: &Client, owner: &ChildOwner, job: &Job) -> Result<(), CleanupError> {
     delete_this(client, job).await?;
     if job.namespace().as_deref() == Some(&owner.namespace) || !has_account(job) {
         return Ok(());
@@ -96,7 +96,7 @@ fn has_account(job: &Job) -> bool {
 /// Deletes what was made in other namespaces for a SyncJob that is gone, by its Jobs. Fails at the first deletion that
 /// the API server rejects.
 pub async fn clear_abroad(client: &Client, namespace: &str, jobs: &[Arc<Job>]) -> Result<(), CleanupError> {
-    let owner = Owner { namespace: namespace.into(), uid: String::new(), runs: Vec::new() };
+    let owner = ChildOwner { namespace: namespace.into(), uid: String::new(), runs: Vec::new() };
     for job in jobs {
         remove(client, &owner, job).await?;
     }
@@ -104,7 +104,7 @@ pub async fn clear_abroad(client: &Client, namespace: &str, jobs: &[Arc<Job>]) -
 }
 
 /// Returns the Jobs of `owner` that belong to the given tries and are not being deleted yet.
-pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec<&'a Job> {
+pub fn due<'a>(owner: &ChildOwner, children: &'a Children, tries: &[TryNames]) -> Vec<&'a Job> {
     let is_due = |job: &&Job| {
         job.metadata.deletion_timestamp.is_none()
             && owner.owns(*job)
@@ -115,7 +115,7 @@ pub fn due<'a>(owner: &Owner, children: &'a Children, tries: &[TryNames]) -> Vec
 
 /// Deletes those of the Jobs that belong to the owner, with their pods. Fails at the first deletion that the API server
 /// rejects.
-pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
+pub async fn stop(client: &Client, owner: &ChildOwner, children: &Children) -> Result<(), CleanupError> {
     for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
         remove(client, owner, job).await?;
         for pod in children.pods.iter().filter(|pod| is_of_job(pod, job)) {
@@ -127,7 +127,7 @@ pub async fn stop(client: &Client, owner: &Owner, children: &Children) -> Result
 
 /// Deletes those of the Jobs that belong to the owner. Their pods have terminated, and are left to the garbage
 /// collector. Fails at the first deletion that the API server rejects.
-pub async fn discard(client: &Client, owner: &Owner, children: &Children) -> Result<(), CleanupError> {
+pub async fn discard(client: &Client, owner: &ChildOwner, children: &Children) -> Result<(), CleanupError> {
     for job in children.jobs.iter().filter(|job| owner.owns(*job)) {
         remove(client, owner, job).await?;
     }
@@ -136,7 +136,7 @@ pub async fn discard(client: &Client, owner: &Owner, children: &Children) -> Res
 
 /// The owner of the children that may be removed: the SyncRuns of one SyncJob.
 #[derive(Debug, Clone)]
-pub struct Owner {
+pub struct ChildOwner {
     /// The SyncJob's namespace.
     pub namespace: String,
     /// The SyncJob's UID, which children in other namespaces have, since SyncRuns cannot own them.
@@ -145,7 +145,7 @@ pub struct Owner {
     pub runs: Vec<String>,
 }
 
-impl Owner {
+impl ChildOwner {
     /// Returns whether one of the SyncRuns owns a child, or it was made in another namespace for their SyncJob.
     pub fn owns(&self, child: &impl kube::ResourceExt) -> bool {
         child.owner_references().iter().any(|owner| self.runs.contains(&owner.uid))

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     api::{OnHookFailure, PodSecurity, PodSettings},
     ends::{bucket_end::BucketEnd, end_kind::EndKind, remote_end::RemoteEnd},
-    engine::{self, End, Folder, RemotePlace, bench_args},
+    engine::{self, EndArgs, Folder, RemotePlace, bench_args},
     names,
     run::{restore, shard_pairs},
     snapshots::change_base::Changes,
@@ -114,9 +114,9 @@ pub fn bucket_job(of: &Try<'_>, place: &BucketEnd) -> Job {
     job(of, Side::Source, agent_args, args)
 }
 
-fn end(of: &Try<'_>, side: Side) -> End {
+fn end(of: &Try<'_>, side: Side) -> EndArgs {
     let job = format!("{}/{}", of.run_uid, names::try_id(&of.run.id, of.run.past_tries()));
-    End { folder: folder(of.job, side), job, report: REPORT.into() }
+    EndArgs { folder: folder(of.job, side), job, report: REPORT.into() }
 }
 
 fn folder(job: &ValidatedSyncJob, side: Side) -> Folder {

@@ -31,7 +31,7 @@ use self::placement::Placements;
 use crate::{
     api::{ActiveRun, CommonPodSettings, FsGroups, Hook, SyncJob, SyncRun},
     ends::{
-        end::{self, End},
+        end::{self, EndNamespace},
         source_and_sink::Ends,
     },
     names::{self, TryNames},
@@ -80,7 +80,7 @@ pub struct Try<'a> {
     /// The operator's settings.
     pub settings: &'a Settings,
     /// The namespaces of the two ends.
-    pub ends: &'a Ends<End>,
+    pub ends: &'a Ends<EndNamespace>,
     /// The nodes that the pods have to run on.
     pub placements: &'a Placements,
     /// The volume id of the last successful run's destination, unless this run has to write to another.

@@ -29,7 +29,7 @@ pub enum EndState {
 
 /// The objects and reports of one end.
 #[derive(Debug, Clone, Copy)]
-pub struct End<'a> {
+pub struct EndObjects<'a> {
     /// The end.
     pub side: Side,
     /// The shard; `None` if the run has only one.
@@ -47,7 +47,7 @@ pub struct End<'a> {
 }
 
 /// Returns the state of an end.
-pub fn end_state(end: &End<'_>) -> EndState {
+pub fn end_state(end: &EndObjects<'_>) -> EndState {
     let newest = end.pods.iter().max_by_key(|pod| pod.creation_timestamp());
     let Some(job) = end.job.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
         return if end.job.is_none() && newest.is_none() { EndState::Absent } else { EndState::Stopping };
@@ -59,7 +59,7 @@ pub fn end_state(end: &End<'_>) -> EndState {
 }
 
 /// Returns the state of an end whose Job has no pod for it, either not yet or no longer.
-fn job_state(end: &End<'_>, job: &Job) -> EndState {
+fn job_state(end: &EndObjects<'_>, job: &Job) -> EndState {
     let Some(over) = over(end, job) else {
         let place = format!(
             "The {} pod cannot be made in namespace {}",
@@ -86,7 +86,7 @@ struct Over<'a> {
 
 /// Returns how an end has ended according to its Job. For a shard, its own index comes before the Job as a whole, which
 /// waits for the other shards.
-fn over<'a>(end: &End<'_>, job: &'a Job) -> Option<Over<'a>> {
+fn over<'a>(end: &EndObjects<'_>, job: &'a Job) -> Option<Over<'a>> {
     let status = job.status.as_ref()?;
     let of_shard = |indexes: &Option<String>| {
         end.shard.zip(indexes.as_deref()).is_some_and(|(shard, indexes)| holds(indexes, shard))
@@ -112,7 +112,7 @@ fn holds(indexes: &str, shard: u32) -> bool {
     })
 }
 
-fn pod_state(end: &End<'_>, pod: &Pod) -> EndState {
+fn pod_state(end: &EndObjects<'_>, pod: &Pod) -> EndState {
     let status = pod.status.clone().unwrap_or_default();
     let container = container_of(&status);
     let state = container.and_then(|container| container.state.clone()).unwrap_or_default();
@@ -173,7 +173,7 @@ fn container_of(status: &PodStatus) -> Option<&ContainerStatus> {
     status.container_statuses.iter().flatten().find(|container| container.name == CONTAINER)
 }
 
-fn terminated_ending(end: &End<'_>, pod: &Pod, terminated: &ContainerStateTerminated) -> Ending {
+fn terminated_ending(end: &EndObjects<'_>, pod: &Pod, terminated: &ContainerStateTerminated) -> Ending {
     let message = terminated.message.as_deref();
     let report = report_of(end, message);
     Ending {
@@ -187,7 +187,7 @@ fn terminated_ending(end: &End<'_>, pod: &Pod, terminated: &ContainerStateTermin
 }
 
 /// Returns this try's report, from the status or else from the termination message.
-fn report_of(end: &End<'_>, message: Option<&str>) -> Option<Report> {
+fn report_of(end: &EndObjects<'_>, message: Option<&str>) -> Option<Report> {
     let of_this_try = |report: &Report| report.run == end.try_id;
     let from_message = || message.and_then(|message| reports::read(serde_json::from_str(message).ok()?));
     end.report.cloned().filter(of_this_try).or_else(|| from_message().filter(of_this_try))

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{ActiveRun, SyncJob},
     controller::read::{DereferenceError, Result, is_forbidden, reading},
-    ends::{end::End, source_and_sink::Ends},
+    ends::{end::EndNamespace, source_and_sink::Ends},
     names::TryNames,
 };
 
@@ -23,7 +23,7 @@ pub(crate) async fn warnings(
     job: &SyncJob,
     run: &ActiveRun,
     children: &Children,
-    ends: &Ends<End>,
+    ends: &Ends<EndNamespace>,
 ) -> Result<Warnings> {
     let uid = job.uid().unwrap_or_default();
     let names = TryNames::new(&job.name_any(), &uid, run.number, run.past_tries());

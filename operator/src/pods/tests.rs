@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{build_try, placement::Placement, *};
 use crate::{
     api::{Hook, OnHookFailure, PodSettings},
-    ends::end::End,
+    ends::end::EndNamespace,
     grants::namespace_annotations::NamespaceUsers,
     spec::validate,
     status::run_status,
@@ -32,9 +32,9 @@ fn job(more: Value) -> ValidatedSyncJob {
 }
 
 /// Returns two ends in the SyncJob's own namespace.
-fn ends_in(namespace: &str, privileged: bool) -> Ends<End> {
+fn ends_in(namespace: &str, privileged: bool) -> Ends<EndNamespace> {
     let users = NamespaceUsers { privileged: privileged.then(|| "true".into()), ..NamespaceUsers::default() };
-    let end = End { namespace: namespace.into(), users, ..End::default() };
+    let end = EndNamespace { namespace: namespace.into(), users, ..EndNamespace::default() };
     Ends { source: end.clone(), sink: end }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 
 /// What is there.
 #[derive(Debug, Clone, Copy)]
-pub struct Situation<'a> {
+pub struct ClaimSituation<'a> {
     /// The claim.
     pub claim: &'a PersistentVolumeClaim,
     /// Whether its class waits for the first consumer.
@@ -43,7 +43,7 @@ pub type Annotations = Vec<(&'static str, Option<String>)>;
 
 /// The next step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum FillStep {
     /// Nothing is left to do.
     Done,
     /// Something has to happen first.
@@ -67,10 +67,10 @@ pub enum Step {
 }
 
 /// Decides the next step.
-pub fn next(at: Situation<'_>) -> Step {
-    let Situation { claim, temporary, filler, .. } = at;
+pub fn next(at: ClaimSituation<'_>) -> FillStep {
+    let ClaimSituation { claim, temporary, filler, .. } = at;
     if claim.metadata.deletion_timestamp.is_some() || source(claim).is_none() {
-        return Step::Done;
+        return FillStep::Done;
     }
     let others = temporary.is_some_and(|it| !is_of(it, claim)) || filler.is_some_and(|it| !is_of(it, claim));
     if others {
@@ -80,21 +80,21 @@ pub fn next(at: Situation<'_>) -> Step {
     }
     if volume_of(claim).is_some() {
         return match (filler, temporary) {
-            (Some(filler), _) => unless_going(filler, Step::DropFiller),
-            (None, Some(temporary)) => unless_going(temporary, Step::DropClaim),
-            (None, None) if claim.annotations().contains_key(ANNOTATION_POPULATED) => Step::Done,
+            (Some(filler), _) => unless_going(filler, FillStep::DropFiller),
+            (None, Some(temporary)) => unless_going(temporary, FillStep::DropClaim),
+            (None, None) if claim.annotations().contains_key(ANNOTATION_POPULATED) => FillStep::Done,
             (None, None) => not_filled(claim),
         };
     }
     match temporary {
         None => begin(at),
-        Some(temporary) if temporary.metadata.deletion_timestamp.is_some() => Step::Wait,
+        Some(temporary) if temporary.metadata.deletion_timestamp.is_some() => FillStep::Wait,
         Some(temporary) => node(at, temporary).unwrap_or_else(|| go_on(at, temporary)),
     }
 }
 
 /// Says of a claim that is bound already that nobody has filled it.
-fn not_filled(claim: &PersistentVolumeClaim) -> Step {
+fn not_filled(claim: &PersistentVolumeClaim) -> FillStep {
     let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
     let message = format!(
         "The claim was bound before it was filled, so its volume may be empty: the provisioner of the class \"{class}\" \
@@ -105,88 +105,88 @@ fn not_filled(claim: &PersistentVolumeClaim) -> Step {
 }
 
 /// Begins, once it is known where the volume has to be and that there is a copy.
-fn begin(at: Situation<'_>) -> Step {
-    let Situation { claim, is_lazy, .. } = at;
+fn begin(at: ClaimSituation<'_>) -> FillStep {
+    let ClaimSituation { claim, is_lazy, .. } = at;
     if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
         let message = "The claim names no storage class, and the cluster has no default one: make it anew with a class \
                        that `kubectl get storageclass` lists, or make one the default.";
         return report(Reason::ClaimNotBound, message.into());
     }
     if is_lazy && selected_node(claim).is_none() {
-        return Step::Wait;
+        return FillStep::Wait;
     }
     let image = match content_of(at) {
         Ok(Content::Image(image)) => Some(image),
         Ok(_) => None,
-        Err(fault) => return Step::Tell(fault),
+        Err(fault) => return FillStep::Tell(fault),
     };
-    Step::MakeClaim(Box::new(temporary::claim(claim, image)))
+    FillStep::MakeClaim(Box::new(temporary::claim(claim, image)))
 }
 
 /// Keeps the temporary claim on the node that the scheduler chose, and has it choose again if the provisioner refuses.
-fn node(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Option<Step> {
+fn node(at: ClaimSituation<'_>, temporary: &PersistentVolumeClaim) -> Option<FillStep> {
     if !at.is_lazy || volume_of(temporary).is_some() {
         return None;
     }
     let told = temporary.annotations().get(ANNOTATION_TOLD).map(String::as_str);
     match (selected_node(at.claim), told, selected_node(temporary)) {
         (Some(node), Some(told), None) if node == told => {
-            Some(Step::MarkClaim(vec![(ANNOTATION_SELECTED_NODE, None)]))
+            Some(FillStep::MarkClaim(vec![(ANNOTATION_SELECTED_NODE, None)]))
         }
         (Some(node), told, _) if told != Some(node) => {
             let node = Some(String::from(node));
-            Some(Step::Mark(vec![(ANNOTATION_SELECTED_NODE, node.clone()), (ANNOTATION_TOLD, node)]))
+            Some(FillStep::Mark(vec![(ANNOTATION_SELECTED_NODE, node.clone()), (ANNOTATION_TOLD, node)]))
         }
-        (None, Some(_), _) => Some(Step::Mark(vec![(ANNOTATION_TOLD, None)])),
+        (None, Some(_), _) => Some(FillStep::Mark(vec![(ANNOTATION_TOLD, None)])),
         _ => None,
     }
 }
 
 /// Fills the temporary claim, and gives its volume away.
-fn go_on(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
-    let Situation { claim, filler, warning, .. } = at;
+fn go_on(at: ClaimSituation<'_>, temporary: &PersistentVolumeClaim) -> FillStep {
+    let ClaimSituation { claim, filler, warning, .. } = at;
     if let Some(from) = temporary.annotations().get(ANNOTATION_POPULATED) {
         return match filler {
-            Some(filler) => unless_going(filler, Step::DropFiller),
+            Some(filler) => unless_going(filler, FillStep::DropFiller),
             None if claim.annotations().get(ANNOTATION_POPULATED) != Some(from) => {
-                Step::MarkClaim(vec![(ANNOTATION_POPULATED, Some(from.clone()))])
+                FillStep::MarkClaim(vec![(ANNOTATION_POPULATED, Some(from.clone()))])
             }
             None => rebind(at, temporary),
         };
     }
     if volume_of(temporary).is_none() {
         let told = |warning| report(Reason::ClaimNotBound, format!("The storage makes no volume: {warning}"));
-        return warning.map_or(Step::Wait, told);
+        return warning.map_or(FillStep::Wait, told);
     }
     let image = temporary.spec.as_ref().and_then(|spec| spec.data_source.as_ref());
     if let Some(image) = image {
         return mark(&image.name);
     }
     match filler {
-        Some(filler) if filler.metadata.deletion_timestamp.is_some() => Step::Wait,
+        Some(filler) if filler.metadata.deletion_timestamp.is_some() => FillStep::Wait,
         Some(filler) => filled(at, filler),
         None => match content_of(at) {
             Ok(Content::Copy { job, snapshot, .. }) => {
-                Step::MakeFiller(Box::new(temporary::filler(claim, job, snapshot)))
+                FillStep::MakeFiller(Box::new(temporary::filler(claim, job, snapshot)))
             }
             Ok(Content::Endpoint(job)) => {
-                Step::MakeFiller(Box::new(temporary::filler_from_source(claim, job)))
+                FillStep::MakeFiller(Box::new(temporary::filler_from_source(claim, job)))
             }
             // The volume was made empty before there was one.
-            Ok(Content::Image(_)) => Step::DropClaim,
+            Ok(Content::Image(_)) => FillStep::DropClaim,
             Ok(Content::Nothing) => mark(POPULATED_EMPTY),
-            Err(fault) => Step::Tell(fault),
+            Err(fault) => FillStep::Tell(fault),
         },
     }
 }
 
-fn content_of<'a>(at: Situation<'a>) -> Result<Content<'a>, Fault> {
+fn content_of<'a>(at: ClaimSituation<'a>) -> Result<Content<'a>, Fault> {
     choose_content::choose(at.claim, at.job, at.copy)
 }
 
 /// Judges the SyncJob that fills the temporary claim.
-fn filled(at: Situation<'_>, filler: &SyncJob) -> Step {
-    let Some(status) = &filler.status else { return Step::Wait };
+fn filled(at: ClaimSituation<'_>, filler: &SyncJob) -> FillStep {
+    let Some(status) = &filler.status else { return FillStep::Wait };
     let is_current = status.observed_generation == filler.metadata.generation;
     let succeeded = status.last_run.as_ref().filter(|run| run.result == RunResult::Succeeded);
     if let Some(run) = succeeded.filter(|_| is_current && status.active_run.is_none()) {
@@ -197,27 +197,27 @@ fn filled(at: Situation<'_>, filler: &SyncJob) -> Step {
             not_found(at, filler, &stalled.message)
         }
         Some(stalled) if is_current => failed(filler, stalled.reason.as_str(), &stalled.message),
-        _ => Step::Wait,
+        _ => FillStep::Wait,
     }
 }
 
 /// Decides what follows when the volume does not have the snapshot.
-fn not_found(at: Situation<'_>, filler: &SyncJob, message: &str) -> Step {
+fn not_found(at: ClaimSituation<'_>, filler: &SyncJob, message: &str) -> FillStep {
     match content_of(at) {
         // The newest one was dropped while the restore waited, or there is one by now.
-        Ok(Content::Copy { snapshot, .. }) if snapshot != filler.spec.source.snapshot => Step::DropFiller,
-        Ok(Content::Image(_)) => Step::DropFiller,
+        Ok(Content::Copy { snapshot, .. }) if snapshot != filler.spec.source.snapshot => FillStep::DropFiller,
+        Ok(Content::Image(_)) => FillStep::DropFiller,
         Ok(Content::Copy { is_guess: true, .. }) if choose_content::takes_any(at.claim) => {
             match choose_content::nothing(at.claim) {
                 Ok(_) => mark(POPULATED_EMPTY),
-                Err(fault) => Step::Tell(fault),
+                Err(fault) => FillStep::Tell(fault),
             }
         }
         _ => failed(filler, Reason::SnapshotNotFound, message),
     }
 }
 
-fn failed(filler: &SyncJob, reason: impl Into<Reason>, message: &str) -> Step {
+fn failed(filler: &SyncJob, reason: impl Into<Reason>, message: &str) -> FillStep {
     let name = filler.name_any();
     report(
         reason,
@@ -229,14 +229,14 @@ fn failed(filler: &SyncJob, reason: impl Into<Reason>, message: &str) -> Step {
 }
 
 /// Gives a filled volume to the claim, unless somebody else has it.
-fn rebind(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
-    let Situation { claim, volume, .. } = at;
+fn rebind(at: ClaimSituation<'_>, temporary: &PersistentVolumeClaim) -> FillStep {
+    let ClaimSituation { claim, volume, .. } = at;
     let Some(volume) = volume.filter(|it| volume_of(temporary) == Some(&*it.name_any())) else {
-        return Step::Wait;
+        return FillStep::Wait;
     };
     let holder = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
     if holder == claim.uid() {
-        return Step::Wait;
+        return FillStep::Wait;
     }
     if holder != temporary.uid() {
         let message = format!(
@@ -245,20 +245,20 @@ fn rebind(at: Situation<'_>, temporary: &PersistentVolumeClaim) -> Step {
         );
         return report(Reason::Failed, message);
     }
-    Step::Rebind(Box::new(claim.object_ref(&())))
+    FillStep::Rebind(Box::new(claim.object_ref(&())))
 }
 
 /// Notes that the volume of the temporary claim may be given away, and what it came from.
-fn mark(from: &str) -> Step {
-    Step::Mark(vec![(ANNOTATION_POPULATED, Some(from.into()))])
+fn mark(from: &str) -> FillStep {
+    FillStep::Mark(vec![(ANNOTATION_POPULATED, Some(from.into()))])
 }
 
-fn report(reason: impl Into<Reason>, message: String) -> Step {
-    Step::Tell(Fault::new(reason, message))
+fn report(reason: impl Into<Reason>, message: String) -> FillStep {
+    FillStep::Tell(Fault::new(reason, message))
 }
 
-fn unless_going(object: &impl kube::ResourceExt, step: Step) -> Step {
-    if object.meta().deletion_timestamp.is_some() { Step::Wait } else { step }
+fn unless_going(object: &impl kube::ResourceExt, step: FillStep) -> FillStep {
+    if object.meta().deletion_timestamp.is_some() { FillStep::Wait } else { step }
 }
 
 fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {

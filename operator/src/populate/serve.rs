@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use super::{
     choose_content,
-    plan::{self, Situation, Step},
+    plan::{self, ClaimSituation, FillStep},
     temporary::{self, POPULATOR},
 };
 use crate::{
@@ -145,7 +145,7 @@ pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
         () = await_kind::<SyncJob>(&client, &args.watch_namespaces) => health.set_ready(),
         () = stops.next() => return Ok(()),
     }
-    look_for_validator(&client).await;
+    check_for_validator(&client).await;
     let election = Election::new(client.clone(), &namespace, &args.lease_name, &identity);
     let populator = Arc::new(Populator {
         events: Events::reporting_as(client.clone(), POPULATOR, &identity),
@@ -177,7 +177,7 @@ pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
 }
 
 /// Logs if the cluster lacks the kind by which a validator of data sources learns that SyncJobs fill claims.
-async fn look_for_validator(client: &Client) {
+async fn check_for_validator(client: &Client) {
     let has_kind =
         client.list_api_groups().await.map(|it| it.groups.iter().any(|it| it.name == VALIDATED_BY));
     if has_kind.is_ok_and(|has_kind| !has_kind) {
@@ -188,7 +188,7 @@ async fn look_for_validator(client: &Client) {
 }
 
 /// What was read for a look at a claim.
-struct Found {
+struct ClaimObjects {
     claim: PersistentVolumeClaim,
     is_lazy: bool,
     job: Option<SyncJob>,
@@ -199,9 +199,9 @@ struct Found {
     volume: Option<PersistentVolume>,
 }
 
-impl Found {
-    fn situation(&self) -> Situation<'_> {
-        Situation {
+impl ClaimObjects {
+    fn situation(&self) -> ClaimSituation<'_> {
+        ClaimSituation {
             claim: &self.claim,
             is_lazy: self.is_lazy,
             job: self.job.as_ref(),
@@ -269,25 +269,25 @@ impl Populator {
             .await;
     }
 
-    async fn advance(&self, claim: &PersistentVolumeClaim) -> Result<Step, StepError> {
-        let Some(found) = self.read(claim).await? else { return Ok(Step::Done) };
+    async fn advance(&self, claim: &PersistentVolumeClaim) -> Result<FillStep, StepError> {
+        let Some(found) = self.read(claim).await? else { return Ok(FillStep::Done) };
         let step = match self.carry_out(&found, plan::next(found.situation())).await {
             // What the API server refuses is for a person to mend: a quota, a policy, a field that is not valid.
             Err(StepError { what, source: kube::Error::Api(answer) })
                 if [400, 403, 422].contains(&answer.code) =>
             {
-                Step::Tell(Fault::new(Reason::ChildRefused, format!("Cannot {what}: {}", answer.message)))
+                FillStep::Tell(Fault::new(Reason::ChildRefused, format!("Cannot {what}: {}", answer.message)))
             }
             step => step?,
         };
-        if let Step::Tell(fault) = &step {
+        if let FillStep::Tell(fault) = &step {
             self.publish_fault(&found.claim, fault).await;
         }
         Ok(step)
     }
 
     /// Reads what the next step depends on; `None` if there is no such claim any more, or it names no SyncJob.
-    async fn read(&self, claim: &PersistentVolumeClaim) -> Result<Option<Found>, StepError> {
+    async fn read(&self, claim: &PersistentVolumeClaim) -> Result<Option<ClaimObjects>, StepError> {
         let claims = self.namespaced::<PersistentVolumeClaim>(claim);
         // Read anew: what a watch brought may be older than the last step.
         let claim = claims.get_opt(&claim.name_any()).await.map_err(cannot("read the claim"))?;
@@ -314,7 +314,7 @@ impl Populator {
             _ => None,
         };
         let is_lazy = self.is_lazy(&claim).await?;
-        Ok(Some(Found { claim, is_lazy, job, copy, temporary, warning, filler, volume }))
+        Ok(Some(ClaimObjects { claim, is_lazy, job, copy, temporary, warning, filler, volume }))
     }
 
     async fn job(&self, beside: &PersistentVolumeClaim, name: &str) -> Result<Option<SyncJob>, StepError> {
@@ -346,20 +346,22 @@ impl Populator {
     }
 
     /// Carries out a step, and returns it.
-    async fn carry_out(&self, found: &Found, step: Step) -> Result<Step, StepError> {
-        let Found { claim, temporary, filler, volume, .. } = found;
+    async fn carry_out(&self, found: &ClaimObjects, step: FillStep) -> Result<FillStep, StepError> {
+        let ClaimObjects { claim, temporary, filler, volume, .. } = found;
         match (&step, temporary, filler, volume) {
-            (Step::MakeClaim(made), ..) => self.create(&**made, "make the temporary claim").await?,
-            (Step::MakeFiller(made), ..) => {
+            (FillStep::MakeClaim(made), ..) => self.create(&**made, "make the temporary claim").await?,
+            (FillStep::MakeFiller(made), ..) => {
                 self.create(&**made, "make the SyncJob that fills the claim").await?;
             }
-            (Step::Mark(annotations), Some(temporary), ..) => self.annotate(temporary, annotations).await?,
-            (Step::MarkClaim(annotations), ..) => self.annotate(claim, annotations).await?,
-            (Step::Rebind(to), _, _, Some(volume)) => self.rebind(claim, volume, to).await?,
-            (Step::DropClaim, Some(temporary), ..) => {
+            (FillStep::Mark(annotations), Some(temporary), ..) => {
+                self.annotate(temporary, annotations).await?;
+            }
+            (FillStep::MarkClaim(annotations), ..) => self.annotate(claim, annotations).await?,
+            (FillStep::Rebind(to), _, _, Some(volume)) => self.rebind(claim, volume, to).await?,
+            (FillStep::DropClaim, Some(temporary), ..) => {
                 self.delete(temporary, "delete the temporary claim").await?;
             }
-            (Step::DropFiller, _, Some(filler), _) => {
+            (FillStep::DropFiller, _, Some(filler), _) => {
                 self.delete(filler, "delete the SyncJob that filled it").await?;
             }
             _ => {}
@@ -468,14 +470,14 @@ async fn reconcile(
     let step = populator.advance(&claim).await?;
     populator.failures.forget(&claim.uid().unwrap_or_default());
     Ok(match step {
-        Step::Done => {
+        FillStep::Done => {
             populator.health.metrics.claim_waits(&labels(&claim), false);
             populator.told.forget(&claim.uid().unwrap_or_default());
             Action::await_change()
         }
-        Step::Tell(fault) if fault.reason == Reason::NotFilled => Action::await_change(),
+        FillStep::Tell(fault) if fault.reason == Reason::NotFilled => Action::await_change(),
         // Neither volumes nor events nor the claim of the copy are watched.
-        Step::Wait | Step::Tell(_) => Action::requeue(LOOK),
+        FillStep::Wait | FillStep::Tell(_) => Action::requeue(LOOK),
         _ => Action::requeue(Duration::ZERO),
     })
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     choose_content::{ANNOTATION_IF_NONE, ANNOTATION_SNAPSHOT},
-    plan::{Situation, Step, next},
+    plan::{ClaimSituation, FillStep, next},
     temporary::ANNOTATION_TOLD,
 };
 use crate::{
@@ -81,8 +81,8 @@ fn world(annotations: Value, job: Option<SyncJob>) -> World {
 }
 
 impl World {
-    fn next(&self) -> Step {
-        next(Situation {
+    fn next(&self) -> FillStep {
+        next(ClaimSituation {
             claim: &self.claim,
             is_lazy: self.is_lazy,
             job: self.job.as_ref(),
@@ -95,27 +95,27 @@ impl World {
     }
 
     /// Takes the next step as the API server would, and returns it.
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> FillStep {
         let step = self.next();
         match step.clone() {
-            Step::MakeClaim(mut made) => {
+            FillStep::MakeClaim(mut made) => {
                 made.metadata.uid = Some("u-temporary".into());
                 self.temporary = Some(*made);
             }
-            Step::Mark(annotations) => annotate(self.temporary.as_mut().unwrap(), annotations),
-            Step::MarkClaim(annotations) => annotate(&mut self.claim, annotations),
-            Step::MakeFiller(mut made) => {
+            FillStep::Mark(annotations) => annotate(self.temporary.as_mut().unwrap(), annotations),
+            FillStep::MarkClaim(annotations) => annotate(&mut self.claim, annotations),
+            FillStep::MakeFiller(mut made) => {
                 made.metadata.generation = Some(1);
                 self.filler = Some(*made);
             }
-            Step::DropFiller => self.filler = None,
-            Step::DropClaim => self.temporary = None,
-            Step::Rebind(to) => {
+            FillStep::DropFiller => self.filler = None,
+            FillStep::DropClaim => self.temporary = None,
+            FillStep::Rebind(to) => {
                 let may_be_empty = self.claim.annotations().contains_key(ANNOTATION_IF_NONE);
                 assert!(self.is_filled || may_be_empty, "a volume that nothing has filled is given away");
                 self.volume.as_mut().unwrap().spec.as_mut().unwrap().claim_ref = Some(*to);
             }
-            Step::Done | Step::Wait | Step::Tell(_) => {}
+            FillStep::Done | FillStep::Wait | FillStep::Tell(_) => {}
         }
         step
     }
@@ -155,17 +155,17 @@ impl World {
     }
 
     /// Takes all steps to the end, and returns them. Nothing is kept from one to the next, so each is a restart.
-    fn play(&mut self, end: End) -> Vec<Step> {
+    fn play(&mut self, end: End) -> Vec<FillStep> {
         let mut steps = Vec::new();
         for _ in 0..20 {
             match self.step() {
-                Step::Wait => {
+                FillStep::Wait => {
                     self.run(end);
                     self.storage();
                 }
                 step => {
                     steps.push(step);
-                    if matches!(steps.last(), Some(Step::Done | Step::Tell(_))) {
+                    if matches!(steps.last(), Some(FillStep::Done | FillStep::Tell(_))) {
                         return steps;
                     }
                 }
@@ -184,23 +184,23 @@ fn annotate(claim: &mut PersistentVolumeClaim, annotations: Vec<(&'static str, O
     }
 }
 
-fn words(steps: &[Step]) -> Vec<String> {
+fn words(steps: &[FillStep]) -> Vec<String> {
     let word =
-        |step: &Step| format!("{step:?}").split(['(', '{', ' ']).next().unwrap_or_default().to_string();
+        |step: &FillStep| format!("{step:?}").split(['(', '{', ' ']).next().unwrap_or_default().to_string();
     steps.iter().map(word).collect()
 }
 
 /// Returns the snapshot that the SyncJob restores which the steps made.
-fn restored(steps: &[Step]) -> Option<String> {
+fn restored(steps: &[FillStep]) -> Option<String> {
     let made = steps.iter().find_map(|step| match step {
-        Step::MakeFiller(filler) => Some(filler.spec.source.snapshot.clone()),
+        FillStep::MakeFiller(filler) => Some(filler.spec.source.snapshot.clone()),
         _ => None,
     });
     made.unwrap_or_else(|| panic!("{steps:?}"))
 }
 
-fn reason_of(steps: &[Step]) -> &str {
-    let Some(Step::Tell(fault)) = steps.last() else { panic!("{steps:?}") };
+fn reason_of(steps: &[FillStep]) -> &str {
+    let Some(FillStep::Tell(fault)) = steps.last() else { panic!("{steps:?}") };
     &fault.reason
 }
 
@@ -212,13 +212,13 @@ fn a_claim_comes_up_with_the_newest_snapshot_and_nothing_else_stays() {
     assert_eq!(words(&steps), order);
     assert!(world.temporary.is_none() && world.filler.is_none());
     assert_eq!(restored(&steps).as_deref(), Some("s-7"));
-    let Step::MakeFiller(filler) = &steps[1] else { panic!("{steps:?}") };
+    let FillStep::MakeFiller(filler) = &steps[1] else { panic!("{steps:?}") };
     let source = &filler.spec.source;
     assert_eq!(
         (&*source.persistent_volume_claim.as_ref().unwrap().claim_name, &*source.path),
         ("kept", "/site")
     );
-    let Step::MakeClaim(made) = &steps[0] else { panic!("{steps:?}") };
+    let FillStep::MakeClaim(made) = &steps[0] else { panic!("{steps:?}") };
     let spec = made.spec.as_ref().unwrap();
     assert!(spec.data_source_ref.is_none(), "the storage would wait for a populator, too");
     assert_eq!(spec.volume_mode.as_deref(), Some("Block"));
@@ -241,11 +241,11 @@ fn a_claim_gets_the_snapshot_that_it_names_and_without_any_the_copy_itself() {
 fn a_claim_that_was_bound_before_it_was_filled_is_told_so() {
     let mut world = world(json!({}), None);
     world.claim.spec.as_mut().unwrap().volume_name = Some("pv-empty".into());
-    let Step::Tell(fault) = world.next() else { panic!("nobody is told") };
+    let FillStep::Tell(fault) = world.next() else { panic!("nobody is told") };
     assert_eq!(fault.reason, "NotFilled");
     assert!(fault.message.contains("class \"fast\""), "{}", fault.message);
     world.claim.annotations_mut().insert(ANNOTATION_POPULATED.into(), "copies-1".into());
-    assert_eq!(world.next(), Step::Done);
+    assert_eq!(world.next(), FillStep::Done);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_claim_never_comes_up_empty_by_mistake() {
     gone.step();
     gone.storage();
     gone.job = None;
-    assert!(matches!(gone.next(), Step::Tell(_)));
+    assert!(matches!(gone.next(), FillStep::Tell(_)));
     let mut empty = world(json!({ANNOTATION_IF_NONE: "Empty"}), Some(job(false, None, &json!({}))));
     assert_eq!(words(&empty.play(Ok(()))), ["MakeClaim", "Mark", "MarkClaim", "Rebind", "DropClaim", "Done"]);
     assert_eq!(empty.claim.annotations()[ANNOTATION_POPULATED], POPULATED_EMPTY);
@@ -353,7 +353,7 @@ fn a_claim_comes_up_with_what_its_syncjob_reads_at_an_endpoint_that_knows_the_ke
     let steps = world(json!({}), reads(known(), "web")).play(Ok(()));
     let order = ["MakeClaim", "MakeFiller", "Mark", "DropFiller", "MarkClaim", "Rebind", "DropClaim", "Done"];
     assert_eq!(words(&steps), order);
-    let Step::MakeFiller(filler) = &steps[1] else { panic!("{steps:?}") };
+    let FillStep::MakeFiller(filler) = &steps[1] else { panic!("{steps:?}") };
     let (source, to) = (&filler.spec.source, &filler.spec.destination);
     assert_eq!(source.endpoint.as_ref().unwrap().identity.as_ref().unwrap().secret_name, "key");
     assert_eq!(to.persistent_volume_claim.as_ref().unwrap().claim_name, "vf-populate-u-claim");
@@ -386,7 +386,7 @@ fn a_snapshot_that_was_dropped_while_the_restore_waited_gives_way_to_the_newest_
 fn a_claim_that_waits_for_its_first_consumer_is_filled_on_the_node_of_its_pod() {
     let mut world = world(json!({}), Some(job(true, None, &json!({}))));
     world.is_lazy = true;
-    assert_eq!(world.next(), Step::Wait);
+    assert_eq!(world.next(), FillStep::Wait);
     let choose = |world: &mut World, node: &str| {
         world.claim.annotations_mut().insert(ANNOTATION_SELECTED_NODE.into(), node.into());
         world.step()
@@ -396,7 +396,7 @@ fn a_claim_that_waits_for_its_first_consumer_is_filled_on_the_node_of_its_pod() 
     assert_eq!(node(world.temporary.as_ref().unwrap()).as_deref(), Some("n1"));
     choose(&mut world, "n2");
     assert_eq!(node(world.temporary.as_ref().unwrap()).as_deref(), Some("n2"));
-    assert_eq!(world.next(), Step::Wait);
+    assert_eq!(world.next(), FillStep::Wait);
     // The provisioner refuses the node, by which Kubernetes has the scheduler choose again: also the same one.
     for again in ["n3", "n3"] {
         world.temporary.as_mut().unwrap().annotations_mut().remove(ANNOTATION_SELECTED_NODE);
@@ -415,7 +415,7 @@ fn what_the_storage_says_and_a_missing_class_are_told() {
     let mut failing = world(json!({}), Some(job(true, None, &json!({}))));
     failing.step();
     failing.warning = Some("ProvisioningFailed: the pool is full");
-    let Step::Tell(fault) = failing.next() else { panic!("{:?}", failing.next()) };
+    let FillStep::Tell(fault) = failing.next() else { panic!("{:?}", failing.next()) };
     assert!(fault.message.contains("the pool is full"), "{fault:?}");
     let mut without = world(json!({}), Some(job(true, None, &json!({}))));
     without.claim.spec.as_mut().unwrap().storage_class_name = None;

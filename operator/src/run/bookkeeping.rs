@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, Run, Stage, SyncJob, SyncJobStatus, SyncRun, SyncRunStatus},
-    controller::{context::Context, dereference::Found, error::Error, view::View},
+    controller::{context::Context, dereference::Dereferenced, error::Error, view::View},
     fault::Fault,
 };
 
@@ -36,7 +36,7 @@ fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
 pub(crate) async fn make_record(
     context: &Context,
     job: &SyncJob,
-    found: &mut Found,
+    found: &mut Dereferenced,
     step: &Step,
 ) -> Result<bool, Error> {
     if let Record::Outdated(old) = &found.facts.record {
@@ -62,7 +62,7 @@ pub(crate) async fn make_record(
 
 /// Writes the stage that this step brings a run to into its SyncRun, before the step is carried out. Writes nothing
 /// that the run's pods report themselves.
-pub(crate) async fn tell_run(
+pub(crate) async fn report_stage(
     context: &Context,
     view: &View<'_>,
     step: &Step,
@@ -87,18 +87,22 @@ pub(crate) async fn tell_run(
     {
         return Ok(());
     }
-    context.tell_run(kept, &new).await
+    context.write_run_status(kept, &new).await
 }
 
 /// Notes the UID of the SyncRun of the run under way in a status that is to be written anyway.
-pub(crate) fn note_record(status: &mut SyncJobStatus, found: &Found) {
+pub(crate) fn note_record(status: &mut SyncJobStatus, found: &Dereferenced) {
     if let Some(run) = status.active_run.as_mut().filter(|_| found.facts.record == Record::Kept) {
         run.uid = found.run.as_ref().and_then(ResourceExt::uid);
     }
 }
 
 /// Deletes the SyncRun of a run that was removed before it started, after the status says so.
-pub(crate) async fn drop_record(context: &Context, step: &Step, found: &Found) -> Result<(), RecordError> {
+pub(crate) async fn drop_record(
+    context: &Context,
+    step: &Step,
+    found: &Dereferenced,
+) -> Result<(), RecordError> {
     let kept = found.run.as_ref().filter(|_| found.facts.record == Record::Kept);
     match (step, kept) {
         (Step::Suspend | Step::Yield, Some(kept)) => write_record::delete(&context.client, kept).await,
@@ -134,7 +138,7 @@ pub(crate) async fn settle_runs(
         let is_swept = is_known && view.is_swept(job, status);
         let is_swept = old.stage == Some(Stage::Done) || is_swept;
         is_settled &= is_swept;
-        context.tell_run(run, &record::ended(&old, last, is_swept, generation(run), now)).await?;
+        context.write_run_status(run, &record::ended(&old, last, is_swept, generation(run), now)).await?;
     }
     let forgotten = kept_records::forgotten(status, runs.clone()).into_iter();
     for run in forgotten.chain(kept_records::forgotten_benchmarks(status, runs)) {

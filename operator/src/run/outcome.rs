@@ -178,7 +178,8 @@ impl Outcome {
     }
 
     /// Returns whether another run would end the same until a person acts: a check or the API server refused this one,
-    /// or snapshots are damaged or missing.
+    /// or snapshots are damaged or missing. After the other reasons of [`Reason::is_final`] only this run is not tried
+    /// again: the next one goes on with the snapshots of a source, and reads the Secret of an object store anew.
     pub fn needs_person(&self) -> bool {
         let refused = [Reason::ChildRefused, Reason::SnapshotsDamaged, Reason::SnapshotNotFound];
         matches!(self.exit, ExitCode::Guard | ExitCode::Identity | ExitCode::Usage)

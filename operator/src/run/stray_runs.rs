@@ -31,7 +31,7 @@ pub(crate) async fn take_back(context: &Context, namespace: &str, job: &str) -> 
 
 /// Writes to a SyncRun that this operator cannot read that it cannot, so that its user learns of it. It is no other's
 /// concern, and a failure is logged.
-pub(crate) async fn tell_unreadable(context: &Context, run: &SyncRun) {
+pub(crate) async fn report_unreadable(context: &Context, run: &SyncRun) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
     let why = run.annotations().get(names::ANNOTATION_UNREADABLE).map(String::as_str).unwrap_or_default();
     tracing::warn!(namespace, name, error = why, "a SyncRun cannot be read, and is left alone");
@@ -46,11 +46,11 @@ pub(crate) async fn tell_unreadable(context: &Context, run: &SyncRun) {
     }
 }
 
-/// Tells a SyncRun that a person made with fields of the operator why no run starts for it.
-pub(crate) async fn tell_preset(context: &Context, namespace: &str, job: &str) -> Result<(), RecordError> {
+/// Reports to a SyncRun that a person made with fields of the operator why no run starts for it.
+pub(crate) async fn report_preset(context: &Context, namespace: &str, job: &str) -> Result<(), RecordError> {
     for run in context.known.runs.of(namespace, job) {
         if let Some(new) = record::preset(&run, Timestamp::now()) {
-            context.tell_run(&run, &new).await?;
+            context.write_run_status(&run, &new).await?;
         }
     }
     Ok(())
@@ -64,7 +64,7 @@ async fn write(
 ) -> Result<(), RecordError> {
     for run in context.known.runs.of(namespace, job).into_iter().filter(|run| run.is_asked_for()) {
         if let Some(new) = status(&run) {
-            context.tell_run(&run, &new).await?;
+            context.write_run_status(&run, &new).await?;
         }
     }
     Ok(())

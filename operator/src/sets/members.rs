@@ -24,7 +24,7 @@ use crate::{
 pub const MAX_PROBLEMS: usize = 10;
 
 /// A SyncJob that is there, or only its metadata if it cannot be read.
-type There = Arc<DeserializeGuard<SyncJob>>;
+type MemberJob = Arc<DeserializeGuard<SyncJob>>;
 
 /// Returns the set that owns a SyncJob.
 pub fn owner(job: &impl kube::ResourceExt) -> Option<&OwnerReference> {
@@ -88,11 +88,11 @@ pub fn selects(set: &SyncJobSet, claim: &PersistentVolumeClaim) -> Result<bool, 
 }
 
 /// Decides what a set does next. `claims` and `jobs` are all of its namespace.
-pub fn plan(set: &SyncJobSet, claims: &[Arc<PersistentVolumeClaim>], jobs: &[There]) -> Plan {
+pub fn plan(set: &SyncJobSet, claims: &[Arc<PersistentVolumeClaim>], jobs: &[MemberJob]) -> Plan {
     let mut plan = Plan::default();
     let own =
-        |job: &&There| owner(&***job).is_some_and(|owner| Some(&owner.uid) == set.metadata.uid.as_ref());
-    let owned: Vec<&There> = jobs.iter().filter(own).collect();
+        |job: &&MemberJob| owner(&***job).is_some_and(|owner| Some(&owner.uid) == set.metadata.uid.as_ref());
+    let owned: Vec<&MemberJob> = jobs.iter().filter(own).collect();
     let mut selected = Vec::new();
     for claim in claims {
         match selects(set, claim) {
@@ -141,7 +141,7 @@ pub fn plan(set: &SyncJobSet, claims: &[Arc<PersistentVolumeClaim>], jobs: &[The
 fn written(
     set: &SyncJobSet,
     filled: &[(String, Result<Filled, Fault>)],
-    owned: &[&There],
+    owned: &[&MemberJob],
 ) -> BTreeMap<String, Vec<String>> {
     let own = set.namespace().unwrap_or_default();
     let mut written = BTreeMap::<String, Vec<String>>::new();
@@ -188,7 +188,7 @@ impl Plan {
         set: &SyncJobSet,
         claim: String,
         filled: Filled,
-        jobs: &[There],
+        jobs: &[MemberJob],
         taken: &mut BTreeMap<String, String>,
     ) {
         let name = filled.name.clone();
@@ -224,7 +224,7 @@ impl Plan {
     }
 
     /// Decides about a SyncJob whose claim is gone or does not match any more.
-    fn leave(&mut self, set: &SyncJobSet, job: &There, claim: String) {
+    fn leave(&mut self, set: &SyncJobSet, job: &MemberJob, claim: String) {
         let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
         if set.spec.deletion_policy == SetDeletionPolicy::Delete {
             return self.delete.push(Leftover { name, uid, claim });
@@ -270,7 +270,7 @@ fn suspended(job: &SyncJob) -> Value {
 }
 
 /// Returns whether a SyncJob has what the template says: its hash, and in each of its fields the same value.
-fn is_as_wished(there: &There, filled: &Filled) -> bool {
+fn is_as_wished(there: &MemberJob, filled: &Filled) -> bool {
     if there.annotations().get(names::ANNOTATION_TEMPLATE).map(String::as_str) != Some(filled.hash()) {
         return false;
     }

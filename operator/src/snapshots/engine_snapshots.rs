@@ -217,7 +217,7 @@ fn is_id(text: &str) -> bool {
 
 /// Sets the condition that snapshots of this job are gone that no rule has dropped: `before` lists the newest that the
 /// run before had found, and none of them is left. A person ends it by any change of the spec.
-pub fn tell_gone(
+pub fn report_gone(
     conditions: &mut Vec<Condition>,
     run: &Run,
     before: Option<&SnapshotStatus>,
@@ -282,7 +282,7 @@ pub fn set_conditions(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp
 }
 
 /// Records the result of a run's snapshot verification. A run without one changes nothing.
-pub fn tell_damage(status: &mut SyncJobStatus, run: &Run, now: Timestamp) {
+pub fn report_damage(status: &mut SyncJobStatus, run: &Run, now: Timestamp) {
     let Some(found) = run.snapshot.as_ref().and_then(|snapshot| snapshot.verify.as_ref()) else { return };
     status.snapshots.get_or_insert_default().damaged = Some(i64::try_from(found.damaged).unwrap_or(i64::MAX));
     let Some(damage) = found.damage() else {

@@ -42,7 +42,7 @@ pub(crate) async fn find(
         return Changes::Unlisted;
     }
     let patience = valid.timeout / 4;
-    match look(client, job, &demand.of, capture, patience, base, &view.found.claims).await {
+    match inspect_storage(client, job, &demand.of, capture, patience, base, &view.found.claims).await {
         Ok(changes) => changes,
         Err(error) => {
             let error = contract::chain(&error);
@@ -52,7 +52,7 @@ pub(crate) async fn find(
     }
 }
 
-async fn look(
+async fn inspect_storage(
     client: &Client,
     job: &SyncJob,
     demand: &PointInTime,

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{CaptureMethod, SyncJob, SyncJobStatus},
-    controller::{apply::Refusal, context::Context, dereference::Found, read, view::View},
+    controller::{apply::Refusal, context::Context, dereference::Dereferenced, read, view::View},
     fault::Fault,
     human::{clipped, sentence},
     names::{self, FIELD_MANAGER},
@@ -113,7 +113,7 @@ async fn give_claim(
     context: &Context,
     job: &SyncJob,
     of: &CaptureOf<'_>,
-    found: &Found,
+    found: &Dereferenced,
 ) -> Result<Option<Refusal>, CaptureError> {
     let (client, name) = (&context.client, of.name);
     if let Some(there) = storage_progress::claim(client, job, name).await? {

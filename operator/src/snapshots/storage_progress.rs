@@ -74,7 +74,7 @@ pub(crate) async fn read_progress(
 ///
 /// # Errors
 /// If the API server does not answer.
-pub(crate) async fn look_at_image(client: &Client, job: &SyncJob, run: &ActiveRun) -> read::Result<Captured> {
+pub(crate) async fn inspect_image(client: &Client, job: &SyncJob, run: &ActiveRun) -> read::Result<Captured> {
     let Some(asked) = &run.image else { return Ok(Captured::Unknown) };
     let uid = job.uid().unwrap_or_default();
     match snapshot(client, job, &asked.name).await? {

@@ -3,9 +3,9 @@
 /// A folder inside a volume: `/`, or an absolute path that does not end with `/` and has no component that is empty,
 /// `.`, `..` or `.volferry`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Folder(String);
+pub struct InnerFolder(String);
 
-impl Folder {
+impl InnerFolder {
     /// Parses a path; `None` if it is not a valid folder.
     pub fn new(path: &str) -> Option<Self> {
         let legal = |part: &str| !matches!(part, "" | "." | ".." | ".volferry") && !part.contains('\0');

@@ -11,7 +11,7 @@ use crate::{
         CompressionMode, ConcurrencyPolicy, CreateClaim, EndPodSettings, HistoryLimit, MAX_PARALLELISM,
         Placement, PodSettings, REMOTE_LIMITS, Regression, RunFolder, SyncJobSpec, Transfer,
     },
-    ends::{claim_end::Claim, end_kind::EndKind, remote_end::RemoteEnd, source_and_sink::Ends},
+    ends::{claim_end::NamespacedClaim, end_kind::EndKind, remote_end::RemoteEnd, source_and_sink::Ends},
     hooks::hook_state,
     run::schedule::Schedule,
     snapshots::{
@@ -158,8 +158,8 @@ fn ends(spec: &SyncJobSpec, own: &str) -> Result<Ends<EndKind>, ValidationError>
 /// Refuses what cannot be done with claims of other namespaces.
 fn check_namespaces(
     spec: &SyncJobSpec,
-    source: &Claim,
-    destination: &Claim,
+    source: &NamespacedClaim,
+    destination: &NamespacedClaim,
     own: &str,
 ) -> Result<(), ValidationError> {
     if spec.destination.create.is_some() && destination.namespace != own {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::{readiness, run_status, synced};
 use crate::{
     api::{ActiveRun, RunCause, Stage, SyncJobStatus},
-    controller::{context::Context, dereference::Found, view::View},
+    controller::{context::Context, dereference::Dereferenced, view::View},
     ends::{destination_identity, source_identity},
     fault::Fault,
     hooks::hook_state,
@@ -61,7 +61,7 @@ pub(crate) fn turn(
     status: &mut SyncJobStatus,
     step: &Step,
     valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Found,
+    found: &Dereferenced,
     generation: i64,
     now: Timestamp,
 ) {
@@ -115,7 +115,7 @@ pub(crate) fn turn(
     synced::set_synced(status, settles, is_copy_gone(status, valid, found), generation, now);
 }
 
-fn launch(status: &mut SyncJobStatus, found: &Found, now: Timestamp) {
+fn launch(status: &mut SyncJobStatus, found: &Dereferenced, now: Timestamp) {
     run_status::preparing(status, None, now);
     status.fs_groups = found.fs_groups;
     // A claim that was made anew since is not what was launched on.
@@ -127,7 +127,11 @@ fn launch(status: &mut SyncJobStatus, found: &Found, now: Timestamp) {
 }
 
 /// Returns what is told of a claim that is made to fit.
-fn about_claim(step: ClaimStep, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> Option<Fault> {
+fn about_claim(
+    step: ClaimStep,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Dereferenced,
+) -> Option<Fault> {
     let valid = valid.as_ref().ok()?;
     match step {
         ClaimStep::Create => {
@@ -156,7 +160,7 @@ fn finish(
     status: &mut SyncJobStatus,
     outcome: &Outcome,
     valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Found,
+    found: &Dereferenced,
     generation: i64,
     now: Timestamp,
 ) {
@@ -179,7 +183,7 @@ fn note_identity(
     status: &mut SyncJobStatus,
     step: &Step,
     valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Found,
+    found: &Dereferenced,
 ) {
     let told = found.run.as_ref().and_then(|run| run.status.as_ref()?.identity);
     let is_lost = match step {
@@ -196,7 +200,11 @@ fn note_identity(
 }
 
 /// Returns whether the claim with the copy was lost or made anew since the last success.
-fn is_copy_gone(status: &SyncJobStatus, valid: &Result<ValidatedSyncJob, Fault>, found: &Found) -> bool {
+fn is_copy_gone(
+    status: &SyncJobStatus,
+    valid: &Result<ValidatedSyncJob, Fault>,
+    found: &Dereferenced,
+) -> bool {
     let is_lost = |lost: LostClaim| lost.side == Side::Sink && lost.fault.reason != Reason::ClaimTerminating;
     found.lost().is_some_and(is_lost)
         || valid
@@ -210,7 +218,7 @@ fn conclude(
     status: &mut SyncJobStatus,
     outcome: &Outcome,
     valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Found,
+    found: &Dereferenced,
     run: &ActiveRun,
     generation: i64,
     now: Timestamp,
@@ -230,7 +238,7 @@ fn conclude(
 
 /// Returns the outcome with what the cluster knows: a benchmark's figures with both ends (any other outcome has none),
 /// and a note about other SyncJobs with the same destination.
-fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Found) -> Outcome {
+fn placed(outcome: &Outcome, benchmark: Option<&ActiveRun>, found: &Dereferenced) -> Outcome {
     let mut outcome = outcome.clone();
     outcome.report.notes.extend(found.shared.clone());
     let figures = outcome.report.benchmark.take();

@@ -238,17 +238,17 @@ pub fn finish(
     }
     status.summary = Some(printer_columns::summary_of(&run));
     if matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed) {
-        synced::tell_left_out(&mut status.conditions, &run, now);
-        synced::tell_owners(&mut status.conditions, &run, now);
+        synced::report_left_out(&mut status.conditions, &run, now);
+        synced::report_owners(&mut status.conditions, &run, now);
         if active.restore.is_none() {
             engine_snapshots::set_conditions(&mut status.conditions, &run, now);
             // The snapshots of another volume are none of this one's.
             let is_same = status.destination.as_ref().map(|known| known.volume) == outcome.report.volume;
             let before = status.snapshots.as_ref().filter(|_| is_same);
-            engine_snapshots::tell_gone(&mut status.conditions, &run, before, now);
+            engine_snapshots::report_gone(&mut status.conditions, &run, before, now);
         }
         status.snapshots = engine_snapshots::status(run.snapshot.as_ref(), status.snapshots.take());
-        engine_snapshots::tell_damage(status, &run, now);
+        engine_snapshots::report_damage(status, &run, now);
         let known = std::mem::replace(&mut status.notes, run.notes.clone());
         run.notes.retain(|note| !known.contains(note));
     }

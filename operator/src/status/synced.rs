@@ -75,7 +75,7 @@ pub(crate) fn is_copied(run: &Run) -> bool {
 }
 
 /// Sets or removes the condition about the entries that a completed run left out.
-pub(crate) fn tell_left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
+pub(crate) fn report_left_out(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     let count = run.work.files_failed;
     if count == 0 {
         return conditions::remove(conditions, conditions::INCOMPLETE);
@@ -95,7 +95,7 @@ pub(crate) fn tell_left_out(conditions: &mut Vec<Condition>, run: &Run, now: Tim
 }
 
 /// Sets or removes the condition about the owners that a completed run could not keep.
-pub(crate) fn tell_owners(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
+pub(crate) fn report_owners(conditions: &mut Vec<Condition>, run: &Run, now: Timestamp) {
     let count = run.work.owners_not_kept;
     if count == 0 {
         return conditions::remove(conditions, conditions::OWNERS_NOT_KEPT);

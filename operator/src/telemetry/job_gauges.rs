@@ -10,7 +10,7 @@ use crate::{
 
 /// The state of a SyncJob, as its gauges show it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Standing {
+pub struct JobState {
     /// Whether a run is under way.
     pub active: bool,
     /// Whether a run is due and has not started.
@@ -45,14 +45,14 @@ pub struct Standing {
 }
 
 /// Returns the state of a SyncJob with that status.
-pub(crate) fn standing(job: &SyncJob, status: &SyncJobStatus) -> Standing {
+pub(crate) fn standing(job: &SyncJob, status: &SyncJobStatus) -> JobState {
     let stalled = conditions::is_true(&status.conditions, conditions::STALLED);
     let reconciling = conditions::is_true(&status.conditions, conditions::RECONCILING);
     let last_run = status.last_run.as_ref();
     let queued =
         status.active_run.as_ref().filter(|run| !run.is_started()).and_then(|run| run.queue_time.as_ref());
     let is_active = status.active_run.as_ref().is_some_and(ActiveRun::is_started);
-    Standing {
+    JobState {
         active: is_active,
         waiting: !is_active && !stalled && (reconciling || status.active_run.is_some()),
         failed: last_run.is_some_and(|run| run.result.is_failure()),

@@ -1,12 +1,9 @@
 //! Configures the log: its filter and its format.
 
-use std::{
-    fmt::{self, Write as _},
-    io::IsTerminal as _,
-};
+use std::{fmt, io::IsTerminal as _};
 
 use clap::ValueEnum;
-use contract::Escaping;
+use contract::write_escaped_field;
 use tracing::field::Field;
 use tracing_subscriber::{
     EnvFilter,
@@ -49,10 +46,7 @@ pub fn init(format: LogFormat) {
 /// peer.
 fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
-        if field.name() != "message" {
-            write!(writer, "{}=", field.name())?;
-        }
-        write!(Escaping(writer), "{value:?}")
+        write_escaped_field(writer, field.name(), value)
     })
     .delimited(" ")
 }

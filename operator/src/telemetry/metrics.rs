@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use super::job_gauges::Standing;
+use super::job_gauges::JobState;
 use crate::api::Run;
 
 /// The bucket bounds of the run-duration histogram, in seconds: from a run without changes to one that takes a day.
@@ -348,7 +348,7 @@ impl Metrics {
     }
 
     /// Sets a job's gauges.
-    pub fn stands(&self, job: &JobLabels, standing: Standing) {
+    pub fn stands(&self, job: &JobLabels, standing: JobState) {
         self.active.get_or_create(job).set(standing.active.into());
         self.waiting.get_or_create(job).set(standing.waiting.into());
         self.failed.get_or_create(job).set(standing.failed.into());

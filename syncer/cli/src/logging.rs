@@ -1,12 +1,8 @@
 //! The log on standard error, and in the file of `--log-file`.
 
-use std::{
-    fmt::{self, Write as _},
-    io,
-    sync::Arc,
-};
+use std::{fmt, io, sync::Arc};
 
-use contract::Escaping;
+use contract::write_escaped_field;
 use syncer::report::{FAILED_FILES, NOTES};
 use tracing::{Event, Subscriber, field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
@@ -83,10 +79,7 @@ pub(super) fn start(output: &Output, reader: Reader, screen: &Arc<Screen>) {
 /// Writes a message and its fields on one line, with control characters from a peer escaped.
 fn escaped_fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
-        if field.name() != "message" {
-            write!(writer, "{}=", field.name())?;
-        }
-        write!(Escaping(writer), "{value:?}")
+        write_escaped_field(writer, field.name(), value)
     })
     .delimited(" ")
 }

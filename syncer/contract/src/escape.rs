@@ -18,3 +18,11 @@ impl<W: ?Sized> fmt::Debug for Escaping<'_, W> {
         f.write_str("Escaping")
     }
 }
+
+/// Writes a field of a log line, for both programs' logs: the message without its name, and all others after theirs.
+pub fn write_escaped_field(writer: &mut impl Write, name: &str, value: &dyn fmt::Debug) -> fmt::Result {
+    if name != "message" {
+        write!(writer, "{name}=")?;
+    }
+    write!(Escaping(writer), "{value:?}")
+}

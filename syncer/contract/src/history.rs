@@ -112,7 +112,7 @@ impl HistoryReport {
     }
 
     /// Says what was not copied, of which this is the first.
-    pub fn tell_failed(&mut self, id: &str, error: &str) {
+    pub fn name_first_failed(&mut self, id: &str, error: &str) {
         self.reason = Some(Reason::HistoryNotWhole);
         let failed = plural(self.failed, "snapshot", "snapshots");
         self.message = format!("{failed} of the source could not be copied, first {id}: {error}");

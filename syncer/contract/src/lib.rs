@@ -60,7 +60,7 @@ pub use changed_blocks::{ChangedBlocks, ChangedRanges, MAX_CHANGED_RANGES, Range
 pub use contact::{Contact, Fingerprint};
 pub use content_hash::{ContentHash, DeviceContent};
 pub use error_chain::chain;
-pub use escape::Escaping;
+pub use escape::{Escaping, write_escaped_field};
 pub use exit::ExitCode;
 pub use flag_table::Flag;
 pub use folder_request::{FolderAccess, FolderRequest, service_job};

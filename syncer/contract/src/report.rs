@@ -176,7 +176,7 @@ impl Report {
         }
         sum.failures.truncate(MAX_FAILURES);
         if sum.result == RunResult::PartiallyFailed {
-            sum.tell_failures(sum.work.files_failed);
+            sum.summarize_failures(sum.work.files_failed);
         }
         sum.fill_rates();
         sum
@@ -196,7 +196,7 @@ impl Report {
 
     /// Sets the result to [`RunResult::PartiallyFailed`], and names in the message the failures and the deletes that
     /// were kept back. `failed_before_deletes` is the number of entries that had failed by then.
-    pub fn tell_failures(&mut self, failed_before_deletes: u64) {
+    pub fn summarize_failures(&mut self, failed_before_deletes: u64) {
         self.result = RunResult::PartiallyFailed;
         self.reason = Some(Reason::SomeFilesFailed);
         let failed = match self.work.deletes_kept_back {
@@ -219,7 +219,7 @@ impl Report {
 
     /// Adds the result for the snapshot. If it failed, the run's result becomes [`RunResult::PartiallyFailed`], with
     /// the reason and the message of the snapshot.
-    pub fn tell_snapshot(&mut self, snapshot: SnapshotReport) {
+    pub fn add_snapshot(&mut self, snapshot: SnapshotReport) {
         if self.result == RunResult::Succeeded && snapshot.is_failure() {
             self.result = RunResult::PartiallyFailed;
             self.reason.clone_from(&snapshot.reason);
@@ -239,7 +239,7 @@ impl Report {
 
     /// Adds the result for the snapshots of the source. If not all were copied, the run's result becomes
     /// [`RunResult::PartiallyFailed`].
-    pub fn tell_history(&mut self, history: HistoryReport) {
+    pub fn add_history(&mut self, history: HistoryReport) {
         if self.result == RunResult::Succeeded && history.reason.is_some() {
             self.result = RunResult::PartiallyFailed;
             self.reason.clone_from(&history.reason);

@@ -5,6 +5,7 @@
 
 mod backup_dir;
 mod candidate;
+mod case_folding;
 mod copy_bytes;
 mod destination_error;
 mod device;
@@ -13,7 +14,6 @@ mod folders;
 mod in_place;
 mod make_durable;
 mod metadata;
-mod own_folder_aliases;
 mod publish_files;
 mod remove_old_versions;
 mod special_entries;

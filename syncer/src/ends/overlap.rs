@@ -132,7 +132,7 @@ pub(crate) fn refuse_itself(
     to: &TreeLocation,
     found: PathKind,
 ) -> Result<(), SessionError> {
-    let is_same = found.is_device() && Opened::look(to).is_ok_and(|there| there.is_same(opened));
+    let is_same = found.is_device() && Opened::to_inspect(to).is_ok_and(|there| there.is_same(opened));
     if is_same {
         Err(SessionError::SameTree(format!(
             "the destination {} is the source {}: name another destination",

@@ -99,13 +99,13 @@ fn lock(root: &Root) -> io::Result<Option<SharedLock>> {
     // The shards of a run share the lock of the destination, and each also holds one of its own.
     match rustix::fs::openat(&own, "shards", flags, Mode::empty()) {
         Err(Errno::NOENT) => {}
-        shards => look_at_seats(&shards?)?,
+        shards => check_seats(&shards?)?,
     }
     let (is_half_written, doubt) = (is_half_written(own.as_fd())?, doubt_in(own.as_fd())?);
     Ok(Some(SharedLock { lock, is_half_written, doubt }))
 }
 
-fn look_at_seats(shards: &OwnedFd) -> io::Result<()> {
+fn check_seats(shards: &OwnedFd) -> io::Result<()> {
     each_name(shards, |name| {
         if name.to_bytes().starts_with(b"seat-") {
             share(shards, name.to_bytes())?;

@@ -262,9 +262,9 @@ impl<'a> Stopwatch<'a> {
         self.side = Side::Source;
     }
 
-    /// Looks at this process's CPU limits, if it has not yet, so that the phases from now on show how long these stop
-    /// it. A look takes 1 % of a short run, so it is best done while that waits for another thread or the peer anyway.
-    pub fn look_at_limits(&mut self) {
+    /// Inspects this process's CPU limits, if it has not yet, so that the phases from now on show how long these stop
+    /// it. That takes 1 % of a short run, so it is best done while the run waits for another thread or the peer anyway.
+    pub fn inspect_limits(&mut self) {
         self.throttled_before.get_or_insert_with(Throttled::now);
     }
 

@@ -134,7 +134,7 @@ impl<S: SourceTree> CompareWalk<'_, S> {
     fn run(&mut self) -> Result<(), SessionError> {
         self.run_level()?;
         if !self.held.is_empty() {
-            self.moves.look_at(&self.dirs, self.monitor)?;
+            self.moves.record_removed(&self.dirs, self.monitor)?;
             for (visit, digest) in std::mem::take(&mut self.held) {
                 self.add(visit, &digest)?;
             }

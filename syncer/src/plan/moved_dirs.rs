@@ -65,7 +65,11 @@ impl<'a> Moves<'a> {
     }
 
     /// Records the directories that are deleted.
-    pub(crate) fn look_at(&mut self, planned: &[PlannedDir], monitor: &Monitor) -> Result<(), SessionError> {
+    pub(crate) fn record_removed(
+        &mut self,
+        planned: &[PlannedDir],
+        monitor: &Monitor,
+    ) -> Result<(), SessionError> {
         let gone = self.gone.insert(HashMap::new());
         for (parent, dir) in planned.iter().enumerate() {
             let Some(there) = dir.sink.map(|id| &self.sink.dirs[id as usize]) else { continue };

@@ -74,7 +74,7 @@ pub(crate) fn run(
 /// Enters the phases before the transfer: there is nothing to scan, and granules find the differences later.
 fn begin(watch: &mut Stopwatch<'_>) {
     watch.enter(Phase::Scan);
-    watch.look_at_limits();
+    watch.inspect_limits();
     watch.enter(Phase::Plan);
     watch.enter(Phase::Delta);
 }
@@ -128,7 +128,7 @@ fn found(place: &TreeLocation, len: u64) -> Result<Option<Opened>, SessionError>
     if !PathKind::at(place, true).is_device() {
         return Ok(None);
     }
-    let mut opened = Opened::look(place)?;
+    let mut opened = Opened::to_inspect(place)?;
     if opened.is_block() {
         opened.holds(len, &place.path())?;
     }

@@ -100,7 +100,7 @@ fn serve_each<'m>(
     serve: &mut Serve<'_, 'm>,
 ) -> Outcome {
     let mut clock = Clock::start(monitor);
-    clock.watch.look_at_limits();
+    clock.watch.inspect_limits();
     let mut port = match link.open_port(monitor) {
         Ok(port) => port,
         Err(error) => return clock.outcome(run, Err(error)),
@@ -119,7 +119,7 @@ fn serve_each<'m>(
         port = served.port;
         monitor.reset();
         clock = Clock::start(monitor);
-        clock.watch.look_at_limits();
+        clock.watch.inspect_limits();
     }
 }
 

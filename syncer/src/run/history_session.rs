@@ -186,7 +186,7 @@ fn report_of(done: &CopiedHistory, clock: &Clock<'_>, session: &SessionLink, wor
         work,
         ..Report::default()
     };
-    report.tell_history(done.report());
+    report.add_history(done.report());
     report
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn make_report(run: &Run<'_>, watch: &Stopwatch<'_>, source: &Totals)
         ..Report::default()
     };
     if failed + report.work.deletes_kept_back > 0 {
-        report.tell_failures(counters.kept_back_for.load(Relaxed));
+        report.summarize_failures(counters.kept_back_for.load(Relaxed));
     }
     report
 }

@@ -90,7 +90,7 @@ fn run(
     let snapshot = retain_offsite(&mut *store, asked, &made, &failures, monitor);
     let mut report = Report { run: params.run.clone(), ..report_of(work, &failures, watch) };
     report.notes.extend(lock.note);
-    report.tell_snapshot(snapshot);
+    report.add_snapshot(snapshot);
     report.fill_rates();
     Ok(report)
 }
@@ -108,7 +108,7 @@ fn report_of(work: Work, failures: &Failures, watch: &Stopwatch<'_>) -> Report {
         ..Report::default()
     };
     if failures.count() > 0 {
-        report.tell_failures(0);
+        report.summarize_failures(0);
     }
     report
 }

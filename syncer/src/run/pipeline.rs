@@ -69,10 +69,10 @@ fn real_run(
     // 11. Report.
     let mut report = make_report(run, watch, &totals);
     if let Some(snapshot) = snapshot {
-        report.tell_snapshot(snapshot);
+        report.add_snapshot(snapshot);
     }
     if let Some(history) = history {
-        report.tell_history(history);
+        report.add_history(history);
     }
     sink.complete(&mut report);
     add_usage(&mut report, &source, run, watch);
@@ -110,7 +110,7 @@ fn plan(
     // 2. Scan both trees.
     watch.enter(Phase::Scan);
     let ScannedTrees { head, sink } = source.scan(onto.run, &mut || {
-        watch.look_at_limits();
+        watch.inspect_limits();
         scan()
     })?;
     let head = onto.adapt(head, &sink);

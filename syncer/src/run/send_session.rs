@@ -60,7 +60,7 @@ impl SendSession {
     /// Runs once. Every error is in the outcome. The `monitor` cancels this run only.
     pub fn run(&mut self, params: &RunParams, monitor: &Monitor) -> Outcome {
         let mut clock = Clock::start(monitor);
-        clock.watch.look_at_limits();
+        clock.watch.inspect_limits();
         let result = self.run_by(&mut clock, params, false);
         clock.outcome(&params.run, result)
     }

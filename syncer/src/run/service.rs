@@ -111,7 +111,7 @@ impl ServiceVisit {
         on_run: &mut dyn FnMut(&Outcome),
     ) {
         let mut clock = Clock::start_beside_others(monitor);
-        clock.watch.look_at_limits();
+        clock.watch.inspect_limits();
         let end = End { side: Side::Sink, bandwidth_limit: limits.bandwidth };
         let link = self.begin(end, limits.silence, monitor);
         let mut session = SinkSession { destination, demands, monitor, on_run };
@@ -127,7 +127,7 @@ impl ServiceVisit {
         monitor: &Arc<Monitor>,
     ) -> Outcome {
         let mut clock = Clock::start_beside_others(monitor);
-        clock.watch.look_at_limits();
+        clock.watch.inspect_limits();
         let end = End { side: Side::Source, bandwidth_limit: params.bandwidth_limit };
         let mut session = SendSession::over(source, self.begin(end, silence, monitor));
         let result = session.run_by(&mut clock, params, true);

@@ -4,6 +4,7 @@ use contract::{DeleteTiming, Side, VolumeId};
 
 use crate::{
     destination::{ApplyError, Candidate, Settings, visible_attrs},
+    measure::report::NOTES,
     plan::{
         compare_params::count_owners,
         guards::{
@@ -132,7 +133,9 @@ impl<'a> DryTree<'a> {
         }
         notes.extend(renamed_file::check_renamed(self.subject, params, compared)?);
         let (path, asked) = (self.subject.place.path(), params.demands.snapshot.as_ref());
-        notes.extend(root.and_then(|root| first_snapshot_room::announce(root, &path, asked, plan)));
+        let room_note = root.and_then(|root| first_snapshot_room::note(root, &path, asked, plan));
+        room_note.iter().for_each(|note| tracing::warn!(target: NOTES, "{note}"));
+        notes.extend(room_note);
         Ok(notes)
     }
 

@@ -6,6 +6,7 @@ use contract::{HistoryReport, Report, Side, SnapshotParams, SnapshotReport, Volu
 
 use crate::{
     destination::{Destination, Settings},
+    measure::report::NOTES,
     plan::{
         changed_dirs::changed_dirs,
         guards::{self, first_snapshot_room, free_space::Room, renamed_file},
@@ -118,7 +119,9 @@ impl TreeSink<'_> {
         let (root, path) = (self.destination.root(), self.subject.place.path());
         let mut notes = guards::check(params, plan, Some(root), room, failures.count(), monitor)?;
         notes.extend(renamed_file::check_renamed(self.subject, params, &plan.compared)?);
-        notes.extend(first_snapshot_room::announce(root, &path, params.demands.snapshot.as_ref(), plan));
+        let room_note = first_snapshot_room::note(root, &path, params.demands.snapshot.as_ref(), plan);
+        room_note.iter().for_each(|note| tracing::warn!(target: NOTES, "{note}"));
+        notes.extend(room_note);
         Ok(notes)
     }
 

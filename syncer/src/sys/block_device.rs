@@ -214,7 +214,7 @@ impl Opened {
     /// Opens the device or image at `place` for reading, as a source. An empty one is refused: its disk is not
     /// attached, or the backup failed.
     pub(crate) fn to_read(place: &TreeLocation) -> Result<Self, DeviceError> {
-        let opened = Self::look(place)?;
+        let opened = Self::to_inspect(place)?;
         match opened.len {
             1..=MAX_BYTES => Ok(opened),
             size => Err(DeviceError::Length { path: place.path(), size }),
@@ -222,7 +222,7 @@ impl Opened {
     }
 
     /// Opens the device or image at `place` to inspect it.
-    pub(crate) fn look(place: &TreeLocation) -> Result<Self, DeviceError> {
+    pub(crate) fn to_inspect(place: &TreeLocation) -> Result<Self, DeviceError> {
         Self::open(place, OFlags::RDONLY, Mode::empty())
     }
 

@@ -16,3 +16,4 @@ pub mod scratch;
 pub mod shape;
 mod socket;
 pub mod sshd;
+pub mod wait;

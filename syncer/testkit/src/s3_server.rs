@@ -5,13 +5,11 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
-    time::Instant,
 };
 
 use tempfile::TempDir;
 
-use crate::{ports, process::PATIENCE};
+use crate::{ports, wait};
 
 pub const ACCESS_KEY: &str = "tester";
 pub const SECRET_KEY: &str = "a secret of the tests";
@@ -45,11 +43,7 @@ impl S3Server {
             .spawn()
             .unwrap_or_else(|error| panic!("s3s-fs: {error}: run .ci/tools test"));
         let server = Self { dir, bucket: bucket.into(), server, address };
-        let began = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            assert!(began.elapsed() < PATIENCE, "the S3 server does not listen");
-            thread::yield_now();
-        }
+        wait::poll(|| TcpStream::connect(address).is_ok(), || "the S3 server does not listen".into());
         server
     }
 

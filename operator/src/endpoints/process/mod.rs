@@ -53,7 +53,7 @@ pub async fn run(args: &ServiceArgs) -> i32 {
 
 /// What the watch of the endpoint has brought.
 #[derive(Debug)]
-enum Change {
+enum EndpointChange {
     Is(Box<SyncEndpoint>),
     Gone,
 }
@@ -65,8 +65,8 @@ async fn serve(args: &ServiceArgs) -> Result<i32, ServiceError> {
     let mut changes = changes(args, &client).boxed();
     let endpoint = tokio::select! {
         first = changes.next() => match first {
-            Some(Change::Is(endpoint)) => endpoint,
-            Some(Change::Gone) | None => return Ok(0),
+            Some(EndpointChange::Is(endpoint)) => endpoint,
+            Some(EndpointChange::Gone) | None => return Ok(0),
         },
         () = stops.next() => return Ok(0),
     };
@@ -120,7 +120,7 @@ impl Service<'_> {
     async fn attend(
         mut self,
         endpoint: &SyncEndpoint,
-        mut changes: BoxStream<'static, Change>,
+        mut changes: BoxStream<'static, EndpointChange>,
         mut stops: Stops,
     ) -> Result<i32, ServiceError> {
         let (ledger, latest) = watch::channel(Ledger::of(endpoint.status.as_ref()));
@@ -138,13 +138,13 @@ impl Service<'_> {
                 },
                 () = &mut keeping => {}
                 change = changes.next() => match change {
-                    Some(Change::Is(endpoint)) => {
+                    Some(EndpointChange::Is(endpoint)) => {
                         self.running.follow(&self.files, &endpoint);
                         if !says(&endpoint, self.key) {
                             ledger.send_modify(|_| ());
                         }
                     }
-                    Some(Change::Gone) | None => self.running.syncer.terminate(),
+                    Some(EndpointChange::Gone) | None => self.running.syncer.terminate(),
                 },
                 () = stops.next() => self.running.syncer.terminate(),
             }
@@ -163,7 +163,7 @@ fn says(endpoint: &SyncEndpoint, key: PublicKey) -> bool {
 }
 
 /// Follows the endpoint. Another one of its name is as good as none.
-fn changes(args: &ServiceArgs, client: &Client) -> impl Stream<Item = Change> + use<> {
+fn changes(args: &ServiceArgs, client: &Client) -> impl Stream<Item = EndpointChange> + use<> {
     let api = Api::<SyncEndpoint>::namespaced(client.clone(), &args.namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={}", args.name));
     let uid = args.uid.clone();
@@ -180,10 +180,10 @@ fn changes(args: &ServiceArgs, client: &Client) -> impl Stream<Item = Change> + 
             }
             Ok(watcher::Event::InitApply(it) | watcher::Event::Apply(it)) if is_own(&it) => {
                 listed = true;
-                Some(Change::Is(Box::new(it)))
+                Some(EndpointChange::Is(Box::new(it)))
             }
-            Ok(watcher::Event::Delete(_) | watcher::Event::Apply(_)) => Some(Change::Gone),
-            Ok(watcher::Event::InitDone) => (!listed).then_some(Change::Gone),
+            Ok(watcher::Event::Delete(_) | watcher::Event::Apply(_)) => Some(EndpointChange::Gone),
+            Ok(watcher::Event::InitDone) => (!listed).then_some(EndpointChange::Gone),
             Ok(_) => None,
             Err(error) => {
                 tracing::info!(error = chain(&error), "the SyncEndpoint cannot be followed at present");

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use super::{failed, finding::Finding, if_allowed, judge};
 use crate::{
     api::{GrantAccess, SyncGrant, SyncJob, conditions},
-    ends::claim_end::Claim,
+    ends::claim_end::NamespacedClaim,
     grants::find_grant::{self, Applicant, Request},
     plugin::{cluster::Cluster, error::PluginError},
     volumes::claims,
@@ -31,7 +31,7 @@ pub(super) async fn inspect(
         if seen.insert(namespace.clone()) {
             findings.push(super::namespace(cluster, &namespace).await?);
         }
-        let claim = Claim { namespace, name: named.claim_name.clone() };
+        let claim = NamespacedClaim { namespace, name: named.claim_name.clone() };
         let found = claims.iter().find(|it| it.side == side).and_then(|it| it.found.as_ref());
         let finding = grant(cluster, &own, side, &claim, found.map(ResourceExt::labels)).await?;
         findings.extend(Some(finding).filter(|finding| told != Some(finding.text.as_str())));
@@ -43,7 +43,7 @@ async fn grant(
     cluster: &Cluster,
     own: &str,
     side: Side,
-    claim: &Claim,
+    claim: &NamespacedClaim,
     labels: Option<&BTreeMap<String, String>>,
 ) -> Result<Finding, PluginError> {
     let there = &claim.namespace;

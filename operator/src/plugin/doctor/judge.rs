@@ -196,7 +196,11 @@ pub(super) fn claim(claim: &Claim, is_created: bool) -> Finding {
 }
 
 /// Judges whether a SyncJob may use a claim of another namespace.
-pub(super) fn grant(side: Side, claim: &claim_end::Claim, found: Result<Granted, Fault>) -> Finding {
+pub(super) fn grant(
+    side: Side,
+    claim: &claim_end::NamespacedClaim,
+    found: Result<Granted, Fault>,
+) -> Finding {
     let granted = match found {
         Ok(granted) => granted,
         Err(fault) => {

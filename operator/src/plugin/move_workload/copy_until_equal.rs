@@ -12,10 +12,10 @@ use super::super::{
     cluster::{Cluster, failed},
     error::PluginError,
     output,
-    pair::waits::{Standing, UNSEEN, Waits, observed, standing},
+    pair::waits::{Obstacle, Standing, Waits, observed, standing},
 };
 use super::{
-    record::{MovedClaim, Record},
+    record::{MoveRecord, MovedClaim},
     wait_for_objects::Patience,
 };
 use crate::api::{AccessMode, GROUP, SyncJob, VERSION, conditions};
@@ -38,7 +38,7 @@ pub(super) struct Demands {
 /// The SyncJobs of a move.
 pub(super) struct Passes<'a> {
     pub(super) cluster: &'a Cluster,
-    pub(super) record: &'a Record,
+    pub(super) record: &'a MoveRecord,
     /// Fields of each SyncJob's `spec.pods`.
     pub(super) pods: &'a Value,
     pub(super) patience: Patience,
@@ -112,7 +112,7 @@ impl Passes<'_> {
         let name = claim.copy();
         let waits = Waits { most: self.patience.0, name: &name };
         match waits.until(&self.api(), observed, |_| Standing::Done(())).await? {
-            Standing::Waits(why) if why == UNSEEN => Err(PluginError::blocked(
+            Standing::Waits(why @ Obstacle::Unseen) => Err(PluginError::blocked(
                 format!("SyncJob {name}: {why}"),
                 "`kubectl volferry doctor` looks for the operator; the workload runs as before",
             )),

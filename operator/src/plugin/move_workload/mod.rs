@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use self::{
     copy_until_equal::{Demands, Passes},
-    record::{Kept, MovedClaim, Record, Records, Stage},
-    swap_volumes::{VolumeSwap, Volumes},
+    record::{Kept, MoveRecord, MovedClaim, Records, Stage},
+    swap_volumes::{MovedVolumes, VolumeSwap},
     wait_for_objects::Patience,
     workload::{Workload, manifest_of, replicas, state_of, template_classes, with_classes},
 };
@@ -42,7 +42,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
             output::lines(&steps::plan(&record, !flags.no_verify))?;
             notes.iter().for_each(|note| output::complain(&format!("note: {note}")));
             if !flags.apply {
-                return tell_unchanged();
+                return report_unchanged();
             }
             records.create(record).await?
         }
@@ -62,7 +62,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
             let is_turned = turn(&mut kept, flags)?;
             output::lines(&steps::rest(&kept.record, flags.forget))?;
             if !flags.apply {
-                return tell_unchanged();
+                return report_unchanged();
             }
             if is_turned {
                 records.write(&mut kept).await?;
@@ -72,17 +72,17 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
     };
     let patience = Patience(flags.timeout);
     let mover =
-        Mover { cluster, flags, workload, records, volumes: Volumes::new(cluster, patience), patience };
+        Mover { cluster, flags, workload, records, volumes: MovedVolumes::new(cluster, patience), patience };
     if flags.forget { mover.forget(&kept.record).await } else { mover.go_on(&mut kept).await }
 }
 
-fn tell_unchanged() -> Result<(), PluginError> {
+fn report_unchanged() -> Result<(), PluginError> {
     output::lines(&["Nothing has been changed. Add --apply to do it."])
 }
 
 /// Turns a move that has begun as the flags say; returns whether its record has changed.
 fn turn(kept: &mut Kept, flags: &MoveFlags) -> Result<bool, PluginError> {
-    let Record { class, stage, is_back, .. } = &kept.record;
+    let MoveRecord { class, stage, is_back, .. } = &kept.record;
     let is_other = flags.to_class.as_ref().is_some_and(|wanted| wanted != class);
     if is_other || (flags.to_class.is_some() && *is_back) {
         let why = format!("{} has a move to class {class} that has not been closed", flags.workload);
@@ -107,7 +107,7 @@ struct Mover<'a> {
     flags: &'a MoveFlags,
     workload: Workload<'a>,
     records: Records,
-    volumes: Volumes<'a>,
+    volumes: MovedVolumes<'a>,
     patience: Patience,
 }
 
@@ -142,7 +142,7 @@ impl Mover<'_> {
         }
     }
 
-    async fn copy(&self, record: &Record) -> Result<(), PluginError> {
+    async fn copy(&self, record: &MoveRecord) -> Result<(), PluginError> {
         let object = self.workload.existing().await?;
         let pods = survey::pods(self.cluster, &object.data).await?;
         if record.claims.iter().any(|claim| claim.has_mode("ReadWriteOncePod")) {
@@ -174,7 +174,7 @@ impl Mover<'_> {
 
     /// Scales the workload to zero, and waits until its pods are gone. Returns its state as it was scaled: a change
     /// during the wait makes it another one.
-    async fn empty(&self, record: &Record) -> Result<String, PluginError> {
+    async fn empty(&self, record: &MoveRecord) -> Result<String, PluginError> {
         let stopped = self.workload.scale(0).await?;
         self.workload.until_empty(self.patience).await?;
         self.until_free(record).await?;
@@ -182,7 +182,7 @@ impl Mover<'_> {
     }
 
     /// Waits until no pod uses the claims, but those of runs.
-    async fn until_free(&self, record: &Record) -> Result<(), PluginError> {
+    async fn until_free(&self, record: &MoveRecord) -> Result<(), PluginError> {
         let is_user = |pod: &Pod| record.claims.iter().any(|claim| survey::is_user(pod, &claim.name));
         loop {
             let pods = self.workload.pods().await?;
@@ -261,7 +261,7 @@ impl Mover<'_> {
         Err(PluginError::blocked(why, hint))
     }
 
-    async fn has_stayed_stopped(&self, record: &Record) -> Result<bool, PluginError> {
+    async fn has_stayed_stopped(&self, record: &MoveRecord) -> Result<bool, PluginError> {
         let state = self.workload.get().await?.as_ref().map(state_of);
         Ok(state.is_some() && state == record.stopped_at)
     }
@@ -301,13 +301,13 @@ impl Mover<'_> {
         self.records.write(kept).await
     }
 
-    async fn start(&self, record: &Record) -> Result<(), PluginError> {
+    async fn start(&self, record: &MoveRecord) -> Result<(), PluginError> {
         self.workload.scale(record.replicas).await?;
         self.workload.until_ready(self.patience).await
     }
 
     /// Deletes what a move has made that goes back before anything was swapped.
-    async fn discard(&self, record: &Record) -> Result<(), PluginError> {
+    async fn discard(&self, record: &MoveRecord) -> Result<(), PluginError> {
         self.passes(record, &json!({})).delete().await?;
         for claim in &record.claims {
             self.volumes.release(claim, &claim.old_volume).await?;
@@ -317,7 +317,7 @@ impl Mover<'_> {
     }
 
     /// Lets go of the volumes that are kept for the way back.
-    async fn forget(&self, record: &Record) -> Result<(), PluginError> {
+    async fn forget(&self, record: &MoveRecord) -> Result<(), PluginError> {
         for claim in &record.claims {
             let kept = steps::kept_volume(record, claim)?;
             let there = self.volumes.claim(&claim.name).await?;
@@ -332,14 +332,14 @@ impl Mover<'_> {
         output::lines(&["The volumes that were kept have their policy again. There is no way back."])
     }
 
-    fn passes<'b>(&'b self, record: &'b Record, pods: &'b Value) -> Passes<'b> {
+    fn passes<'b>(&'b self, record: &'b MoveRecord, pods: &'b Value) -> Passes<'b> {
         let demands = Demands { verify: !self.flags.no_verify, any_owner: self.flags.any_owner };
         Passes { cluster: self.cluster, record, pods, patience: self.patience, demands }
     }
 }
 
 /// Returns whether claims may have got their new volumes.
-fn was_swapped(record: &Record) -> bool {
+fn was_swapped(record: &MoveRecord) -> bool {
     record.claims.iter().any(|claim| claim.new_volume.is_some())
 }
 
@@ -350,7 +350,7 @@ fn new_volume(claim: &MovedClaim) -> Result<&str, PluginError> {
     claim.new_volume.as_deref().ok_or_else(missing)
 }
 
-fn wanted_classes(record: &Record) -> std::collections::BTreeMap<String, Option<String>> {
+fn wanted_classes(record: &MoveRecord) -> std::collections::BTreeMap<String, Option<String>> {
     let mut classes = record.template_classes.clone();
     if !record.is_back {
         classes.values_mut().for_each(|class| *class = Some(record.class.clone()));

@@ -59,7 +59,7 @@ impl Stage {
 /// One move of a workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Record {
+pub(super) struct MoveRecord {
     pub(super) workload: WorkloadName,
     /// The class that the claims get.
     pub(super) class: String,
@@ -118,7 +118,7 @@ pub(super) fn copy_of(claim: &str) -> String {
 /// A record, and the version of the Secret that it was read from.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub(super) record: Record,
+    pub(super) record: MoveRecord,
     version: Option<String>,
 }
 
@@ -145,7 +145,7 @@ impl Records {
         let found = self.api.get_opt(&self.name).await.map_err(failed(format!("read {}", self.path)))?;
         let Some(found) = found else { return Ok(None) };
         let entry = found.data.as_ref().and_then(|data| data.get(ENTRY));
-        let record: Option<Record> = entry.and_then(|entry| serde_json::from_slice(&entry.0).ok());
+        let record: Option<MoveRecord> = entry.and_then(|entry| serde_json::from_slice(&entry.0).ok());
         let Some(record) = record.filter(|record| record.workload == *workload) else {
             let why = format!("{} is no record of a move", self.path);
             return Err(PluginError::blocked(why, "delete it if it is none of a move"));
@@ -153,7 +153,7 @@ impl Records {
         Ok(Some(Kept { record, version: found.metadata.resource_version }))
     }
 
-    pub(super) async fn create(&self, record: Record) -> Result<Kept, PluginError> {
+    pub(super) async fn create(&self, record: MoveRecord) -> Result<Kept, PluginError> {
         let made = self.api.create(&PostParams::default(), &self.secret(&record, None)?).await;
         let made = made.map_err(failed(format!("create {}", self.path)))?;
         Ok(Kept { record, version: made.metadata.resource_version })
@@ -185,7 +185,7 @@ impl Records {
         }
     }
 
-    fn secret(&self, record: &Record, version: Option<String>) -> Result<Secret, PluginError> {
+    fn secret(&self, record: &MoveRecord, version: Option<String>) -> Result<Secret, PluginError> {
         let entry = ByteString(serde_json::to_vec(record)?);
         let labels = [(names::LABEL_MANAGED_BY.into(), "kubectl-volferry".into())];
         let metadata = ObjectMeta {

@@ -3,12 +3,12 @@
 use super::{
     super::{error::PluginError, move_args::WorkloadKind},
     new_volume,
-    record::{MovedClaim, Record, Stage},
+    record::{MoveRecord, MovedClaim, Stage},
 };
 
 /// Returns the plan of a move that has not begun.
-pub(super) fn plan(record: &Record, verify: bool) -> Vec<String> {
-    let Record { workload, class, replicas, claims, .. } = record;
+pub(super) fn plan(record: &MoveRecord, verify: bool) -> Vec<String> {
+    let MoveRecord { workload, class, replicas, claims, .. } = record;
     let mut lines = vec![format!("{workload} moves to storage class {class}:")];
     for claim in claims {
         let from = claim.field("/spec/storageClassName").as_str().unwrap_or("no class");
@@ -42,8 +42,8 @@ pub(super) fn plan(record: &Record, verify: bool) -> Vec<String> {
 }
 
 /// Returns what is left of a move that has begun.
-pub(super) fn rest(record: &Record, is_forgotten: bool) -> Vec<String> {
-    let Record { workload, class, stage, is_back, claims, .. } = record;
+pub(super) fn rest(record: &MoveRecord, is_forgotten: bool) -> Vec<String> {
+    let MoveRecord { workload, class, stage, is_back, claims, .. } = record;
     if is_forgotten {
         let kept = claims.iter().filter_map(|claim| kept_volume(record, claim).ok()).collect::<Vec<_>>();
         return vec![format!(
@@ -67,7 +67,7 @@ pub(super) fn rest(record: &Record, is_forgotten: bool) -> Vec<String> {
 }
 
 /// Returns what happens in the present stage.
-pub(super) fn doing(record: &Record) -> String {
+pub(super) fn doing(record: &MoveRecord) -> String {
     let verb = if record.is_back { "go back" } else { "go on" };
     match record.stage {
         Stage::Copy => "the claims are copied while the workload runs".into(),
@@ -81,8 +81,8 @@ pub(super) fn doing(record: &Record) -> String {
 }
 
 /// Returns how a move ended.
-pub(super) fn end(record: &Record) -> Vec<String> {
-    let Record { workload, class, is_back, claims, .. } = record;
+pub(super) fn end(record: &MoveRecord) -> Vec<String> {
+    let MoveRecord { workload, class, is_back, claims, .. } = record;
     let mut lines = vec![if *is_back {
         format!("{workload} is on its old volumes again.")
     } else {
@@ -99,7 +99,7 @@ pub(super) fn end(record: &Record) -> Vec<String> {
 }
 
 /// Returns the volume that a claim does not have, once all is done.
-pub(super) fn kept_volume<'a>(record: &Record, claim: &'a MovedClaim) -> Result<&'a str, PluginError> {
+pub(super) fn kept_volume<'a>(record: &MoveRecord, claim: &'a MovedClaim) -> Result<&'a str, PluginError> {
     if record.is_back { new_volume(claim) } else { Ok(&claim.old_volume) }
 }
 

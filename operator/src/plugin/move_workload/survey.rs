@@ -19,7 +19,7 @@ use super::super::{
     move_args::{MoveFlags, WorkloadKind},
 };
 use super::{
-    record::{MovedClaim, Record, Stage},
+    record::{MoveRecord, MovedClaim, Stage},
     rights,
     swap_volumes::volume_of,
     workload::{Workload, replicas, template_classes},
@@ -43,7 +43,7 @@ pub(super) async fn inspect(
     workload: &Workload<'_>,
     flags: &MoveFlags,
     class: &str,
-) -> Result<Record, PluginError> {
+) -> Result<MoveRecord, PluginError> {
     let object = workload.existing().await?;
     check_owner(workload, &object)?;
     let is_lazy = is_lazy(cluster, class).await?;
@@ -68,7 +68,7 @@ pub(super) async fn inspect(
     let templates: BTreeSet<_> = wanted.iter().filter_map(|(_, template)| template.clone()).collect();
     let mut template_classes = template_classes(&object.data);
     template_classes.retain(|name, _| templates.contains(name));
-    let record = Record {
+    let record = MoveRecord {
         workload: workload.name.clone(),
         class: class.into(),
         replicas: replicas(&object),
@@ -116,14 +116,14 @@ async fn claims(cluster: &Cluster) -> Result<Vec<PersistentVolumeClaim>, PluginE
 }
 
 /// A claim, and the template that it was made by.
-type Found<'a> = (&'a PersistentVolumeClaim, Option<String>);
+type TemplatedClaim<'a> = (&'a PersistentVolumeClaim, Option<String>);
 
 /// Returns the claims of a workload. Those of a StatefulSet's former pods count, too.
 fn of_workload<'a>(
     kind: WorkloadKind,
     object: &DynamicObject,
     claims: &'a [PersistentVolumeClaim],
-) -> Vec<Found<'a>> {
+) -> Vec<TemplatedClaim<'a>> {
     let volumes = object.data.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
     let named =
         |volume: &Value| Some(volume.pointer("/persistentVolumeClaim/claimName")?.as_str()?.to_string());
@@ -146,8 +146,12 @@ fn of_workload<'a>(
 }
 
 /// Returns the claims that the flags choose and that have another class.
-fn chosen<'a>(found: &[Found<'a>], flags: &MoveFlags, class: &str) -> Result<Vec<Found<'a>>, PluginError> {
-    let is_named = |(claim, template): &Found<'_>, name: &String| {
+fn chosen<'a>(
+    found: &[TemplatedClaim<'a>],
+    flags: &MoveFlags,
+    class: &str,
+) -> Result<Vec<TemplatedClaim<'a>>, PluginError> {
+    let is_named = |(claim, template): &TemplatedClaim<'_>, name: &String| {
         claim.name_any() == *name || template.as_ref() == Some(name)
     };
     if let Some(missing) = flags.claims.iter().find(|name| !found.iter().any(|it| is_named(it, name))) {
@@ -158,9 +162,10 @@ fn chosen<'a>(found: &[Found<'a>], flags: &MoveFlags, class: &str) -> Result<Vec
             &hint,
         ));
     }
-    let is_chosen =
-        |it: &&Found<'_>| flags.claims.is_empty() || flags.claims.iter().any(|name| is_named(it, name));
-    let has_other = |it: &&Found<'_>| class_of(it.0) != Some(class);
+    let is_chosen = |it: &&TemplatedClaim<'_>| {
+        flags.claims.is_empty() || flags.claims.iter().any(|name| is_named(it, name))
+    };
+    let has_other = |it: &&TemplatedClaim<'_>| class_of(it.0) != Some(class);
     let chosen: Vec<_> = found.iter().filter(is_chosen).filter(has_other).cloned().collect();
     if chosen.is_empty() {
         let why = format!("{} has no claim of another class than {class}", flags.workload);
@@ -236,7 +241,7 @@ fn moved(claim: &PersistentVolumeClaim, node: Option<String>) -> MovedClaim {
 }
 
 /// Returns what the user of a move should know.
-pub(super) async fn notes(cluster: &Cluster, record: &Record) -> Result<Vec<String>, PluginError> {
+pub(super) async fn notes(cluster: &Cluster, record: &MoveRecord) -> Result<Vec<String>, PluginError> {
     let mut notes = Vec::new();
     if !users(cluster).await?.is_privileged() {
         notes.push(format!(

@@ -20,7 +20,7 @@ const ANNOTATION_POLICY: &str = "volferry.dev/reclaim-policy";
 const RETAIN: &str = "Retain";
 
 /// The claims and volumes of a move.
-pub(super) struct Volumes<'a> {
+pub(super) struct MovedVolumes<'a> {
     cluster: &'a Cluster,
     claims: Api<PersistentVolumeClaim>,
     volumes: Api<PersistentVolume>,
@@ -35,7 +35,7 @@ pub(super) struct VolumeSwap<'a> {
     pub(super) class: Option<&'a str>,
 }
 
-impl<'a> Volumes<'a> {
+impl<'a> MovedVolumes<'a> {
     pub(super) fn new(cluster: &'a Cluster, patience: Patience) -> Self {
         Self {
             claims: Api::namespaced(cluster.client.clone(), &cluster.namespace),

@@ -47,10 +47,14 @@ const NAMED: &str = "name the claims as for `pair`, with --serve and --name if t
 pub(super) async fn run(command: PairCommand, scope: &Scope) -> Result<(), PluginError> {
     match command {
         PairCommand::Pair { flags, made } if !made.apply => print(&flags.at(scope), &made),
-        PairCommand::Pair { flags, made } => Pair::connect(&flags, scope).await?.make(&made).await,
-        PairCommand::Unpair { flags } => Pair::connect(&flags, scope).await?.delete().await,
-        PairCommand::Rotate { flags, endpoint: false } => Pair::connect(&flags, scope).await?.rotate().await,
-        PairCommand::Rotate { flags, .. } => Pair::connect(&flags, scope).await?.rotate_endpoint().await,
+        PairCommand::Pair { flags, made } => PairedClusters::connect(&flags, scope).await?.make(&made).await,
+        PairCommand::Unpair { flags } => PairedClusters::connect(&flags, scope).await?.delete().await,
+        PairCommand::Rotate { flags, endpoint: false } => {
+            PairedClusters::connect(&flags, scope).await?.rotate().await
+        }
+        PairCommand::Rotate { flags, .. } => {
+            PairedClusters::connect(&flags, scope).await?.rotate_endpoint().await
+        }
     }
 }
 
@@ -71,7 +75,7 @@ fn say(text: &str) {
 }
 
 /// The two clusters of a pair, and the APIs of its objects.
-struct Pair<'a> {
+struct PairedClusters<'a> {
     flags: &'a PairFlags,
     name: &'a str,
     /// Where the SyncJob is.
@@ -82,7 +86,7 @@ struct Pair<'a> {
     endpoints: Api<SyncEndpoint>,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> PairedClusters<'a> {
     async fn connect(flags: &'a PairFlags, scope: &Scope) -> Result<Self, PluginError> {
         let (served, dialling) = (flags.served_claim(), flags.dialling_claim());
         let dials = Cluster::connect(&dialling.scope(scope)).await?;
@@ -175,7 +179,7 @@ impl<'a> Pair<'a> {
                 self.change_peers(endpoint, |peers| others(&peers, &own)).await?;
                 say(&format!("SyncEndpoint {} stays, as it has other peers", self.name));
                 if job.is_none() {
-                    self.tell_of_left(endpoint);
+                    self.report_left_peers(endpoint);
                 }
             }
         }
@@ -195,7 +199,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Names the peers that may be SyncJobs of this name. Only the UID of a SyncJob tells which of them was its own.
-    fn tell_of_left(&self, endpoint: &SyncEndpoint) {
+    fn report_left_peers(&self, endpoint: &SyncEndpoint) {
         let stem = self.peer_stem();
         let mut names: Vec<&str> = endpoint.spec.peers.iter().map(|peer| peer.name.as_str()).collect();
         names.retain(|name| name.rsplit_once('-').is_some_and(|(head, _)| head == stem));

@@ -10,7 +10,7 @@ use kube::{
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Pair, apply, manifests, others, remote, say, with_key};
+use super::{PairedClusters, apply, manifests, others, remote, say, with_key};
 use crate::{
     api::{EndpointPeer, Run, SyncEndpoint, SyncJob, SyncRun, SyncRunSpec},
     human, names,
@@ -23,7 +23,7 @@ struct RunWithKey {
     key: PublicKey,
 }
 
-impl Pair<'_> {
+impl PairedClusters<'_> {
     /// Gives the SyncJob another key. The endpoint lists both until a run has succeeded with the new one.
     pub(super) async fn rotate(&self) -> Result<(), PluginError> {
         let (job, endpoint) = (self.dials.job(self.name).await?, self.endpoint().await?);

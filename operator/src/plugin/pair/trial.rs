@@ -136,7 +136,7 @@ pub(super) async fn run(
 }
 
 async fn try_all(made: &OnePod, served: &RemoteEnd, offered: &[ServiceProtocol]) -> Result<(), PluginError> {
-    let there = There { made, pod: made.running().await?, address: served.to_string() };
+    let there = TrialPod { made, pod: made.running().await?, address: served.to_string() };
     there.make_key(served).await?;
     for round in 1.. {
         let verdict = there.inspect(offered).await?;
@@ -149,13 +149,13 @@ async fn try_all(made: &OnePod, served: &RemoteEnd, offered: &[ServiceProtocol])
 }
 
 /// The pod, and the address that it dials.
-struct There<'a> {
+struct TrialPod<'a> {
     made: &'a OnePod,
     pod: String,
     address: String,
 }
 
-impl There<'_> {
+impl TrialPod<'_> {
     /// Has the pod make a key, and know the endpoint's.
     async fn make_key(&self, served: &RemoteEnd) -> Result<(), PluginError> {
         let key = format!("--service-key={}", served.public_key);

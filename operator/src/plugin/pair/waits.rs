@@ -1,6 +1,10 @@
 //! Waits for what a pair needs, and says what is in the way of it.
 
-use std::{fmt::Debug, pin::pin, time::Duration};
+use std::{
+    fmt::{self, Debug},
+    pin::pin,
+    time::Duration,
+};
 
 use contract::{PublicKey, Reason, RunResult, chain};
 use futures::StreamExt as _;
@@ -16,19 +20,41 @@ use super::super::{error::PluginError, output};
 use crate::{
     api::{RemoteEndpoint, SyncEndpoint, SyncJob, conditions},
     ends::remote_end::RemoteEnd,
+    fault::Fault,
 };
-
-/// What is said of an object whose status is that of an earlier state, or of none.
-pub(in super::super) const UNSEEN: &str = "no operator has looked at it yet";
 
 /// How far an object is.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Standing<T> {
     Done(T),
     /// It goes on by itself.
-    Waits(String),
+    Waits(Obstacle),
     /// A person has to act.
-    Stuck(String),
+    Stuck(Obstacle),
+}
+
+/// Why an object is not done.
+#[derive(Debug, PartialEq, Eq)]
+pub(in super::super) enum Obstacle {
+    /// Its status is that of an earlier state, or of none.
+    Unseen,
+    /// A condition of its status says so.
+    Condition(Fault),
+}
+
+impl Obstacle {
+    fn is(&self, reason: &Reason) -> bool {
+        matches!(self, Self::Condition(fault) if fault.reason == *reason)
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unseen => f.write_str("no operator has looked at it yet"),
+            Self::Condition(Fault { reason, message }) => write!(f, "{reason}: {message}"),
+        }
+    }
 }
 
 /// Returns the address and the key of an endpoint that serves, if that key is another one than `old`.
@@ -52,9 +78,7 @@ fn of_key(job: &SyncJob, old: Option<PublicKey>) -> Standing<PublicKey> {
         Some(key) => Standing::Done(key),
         None => match standing(&status.conditions) {
             // The next run makes another key.
-            Standing::Stuck(why) if old.is_some() && why.starts_with(&*Reason::KeyNotStored) => {
-                Standing::Waits(why)
-            }
+            Standing::Stuck(why) if old.is_some() && why.is(&Reason::KeyNotStored) => Standing::Waits(why),
             standing => standing,
         },
     }
@@ -79,14 +103,14 @@ fn of_run(job: &SyncJob) -> Standing<String> {
 pub(in super::super) fn standing<T>(conditions: &[Condition]) -> Standing<T> {
     let told = |kind| {
         let found = conditions::find(conditions, kind).filter(|it| it.status == "True")?;
-        Some(format!("{}: {}", found.reason, found.message))
+        Some(Obstacle::Condition(Fault::new(found.reason.as_str(), &found.message)))
     };
     if let Some(why) = told(conditions::STALLED) {
         return Standing::Stuck(why);
     }
     // A suspended object is ready, and does nothing.
     let waits = told(conditions::RECONCILING).or_else(|| told(conditions::READY));
-    Standing::Waits(waits.unwrap_or_else(|| UNSEEN.into()))
+    Standing::Waits(waits.unwrap_or(Obstacle::Unseen))
 }
 
 /// Returns whether the API server refuses a watch, which asking again does not change.
@@ -137,7 +161,7 @@ impl Waits<'_> {
     pub(super) async fn run(&self, api: &Api<SyncJob>) -> Result<Option<String>, PluginError> {
         match self.until(api, observed, of_run).await? {
             Standing::Done(how) => Ok(Some(how)),
-            Standing::Waits(why) if why.starts_with(&*Reason::Running) => Ok(None),
+            Standing::Waits(why) if why.is(&Reason::Running) => Ok(None),
             Standing::Waits(why) | Standing::Stuck(why) => Err(self.blocked("SyncJob", &why)),
         }
     }
@@ -159,7 +183,7 @@ impl Waits<'_> {
     {
         let of_name = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut seen = pin!(watcher(api.clone(), of_name).default_backoff().applied_objects());
-        let mut told = String::from(UNSEEN);
+        let mut told = Obstacle::Unseen;
         let looked = async {
             while let Some(next) = seen.next().await {
                 let object = match next {
@@ -174,11 +198,11 @@ impl Waits<'_> {
                     }
                 };
                 let is_seen = observed(&object) >= object.meta().generation;
-                match if is_seen { look(&object) } else { Standing::Waits(UNSEEN.into()) } {
+                match if is_seen { look(&object) } else { Standing::Waits(Obstacle::Unseen) } {
                     Standing::Waits(why) if why == told => {}
                     Standing::Waits(why) => {
                         // Whoever waits here lists the key.
-                        if !why.starts_with(&*Reason::KeyNotAccepted) {
+                        if !why.is(&Reason::KeyNotAccepted) {
                             output::complain(&format!("note: {} {}: {why}", K::kind(&()), object.name_any()));
                         }
                         told = why;
@@ -192,7 +216,7 @@ impl Waits<'_> {
         Ok(ended.unwrap_or(Ok(None))?.unwrap_or(Standing::Waits(told)))
     }
 
-    fn blocked(&self, kind: &str, why: &str) -> PluginError {
+    fn blocked(&self, kind: &str, why: &Obstacle) -> PluginError {
         let hint =
             "what is made stays; run the same command again once that is out of the way, or raise --timeout";
         PluginError::Blocked { why: format!("{kind} {}: {why}", self.name), hint: hint.into() }
@@ -210,6 +234,10 @@ mod tests {
     fn condition(kind: &str, reason: &str) -> Value {
         let time = "2026-01-01T00:00:00Z";
         json!({"type": kind, "status": "True", "reason": reason, "message": "m", "lastTransitionTime": time})
+    }
+
+    fn told(reason: &str) -> Obstacle {
+        Obstacle::Condition(Fault::new(reason, "m"))
     }
 
     fn endpoint(status: &Value) -> SyncEndpoint {
@@ -237,14 +265,14 @@ mod tests {
             assert!(matches!(forged, Standing::Waits(_)), "{forged:?}");
         }
         let pending = of("h::web", KEY, condition("Reconciling", "AddressPending"));
-        assert_eq!(pending, Standing::Waits("AddressPending: m".into()));
+        assert_eq!(pending, Standing::Waits(told("AddressPending")));
         let stuck = of("h::web", KEY, condition("Stalled", "ClaimNotFound"));
-        assert_eq!(stuck, Standing::Stuck("ClaimNotFound: m".into()));
+        assert_eq!(stuck, Standing::Stuck(told("ClaimNotFound")));
         let suspended = of("h::web", KEY, condition("Ready", "Suspended"));
-        assert_eq!(suspended, Standing::Waits("Suspended: m".into()));
-        assert_eq!(of_endpoint(&endpoint(&json!({})), None), Standing::Waits(UNSEEN.into()));
+        assert_eq!(suspended, Standing::Waits(told("Suspended")));
+        assert_eq!(of_endpoint(&endpoint(&json!({})), None), Standing::Waits(Obstacle::Unseen));
         let served = endpoint(&json!({"address": "h::web", "publicKey": KEY, "conditions": [serving()]}));
-        assert_eq!(of_endpoint(&served, KEY.parse().ok()), Standing::Waits("Serving: m".into()));
+        assert_eq!(of_endpoint(&served, KEY.parse().ok()), Standing::Waits(told("Serving")));
     }
 
     #[test]
@@ -253,10 +281,10 @@ mod tests {
             json!({"identity": {"publicKey": KEY}, "conditions": [condition("Reconciling", "Running")]});
         let own: PublicKey = KEY.parse().unwrap();
         assert_eq!(of_key(&job(&key), None), Standing::Done(own));
-        assert_eq!(of_key(&job(&key), Some(own)), Standing::Waits("Running: m".into()));
+        assert_eq!(of_key(&job(&key), Some(own)), Standing::Waits(told("Running")));
         let lost = job(&json!({"conditions": [condition("Stalled", "KeyNotStored")]}));
-        assert_eq!(of_key(&lost, Some(own)), Standing::Waits("KeyNotStored: m".into()));
-        assert_eq!(of_key(&lost, None), Standing::Stuck("KeyNotStored: m".into()));
+        assert_eq!(of_key(&lost, Some(own)), Standing::Waits(told("KeyNotStored")));
+        assert_eq!(of_key(&lost, None), Standing::Stuck(told("KeyNotStored")));
         let of = |run: Value, conditions: &[Value]| {
             of_run(&job(&json!({"lastRun": run, "conditions": conditions})))
         };
@@ -267,8 +295,8 @@ mod tests {
         let Standing::Done(how) = of(run("PartiallyFailed"), &ready) else { panic!("it is over") };
         assert!(how.contains("a file was left out"), "{how}");
         let suspended = of(Value::Null, &[condition("Ready", "Suspended")]);
-        assert_eq!(suspended, Standing::Waits("Suspended: m".into()));
+        assert_eq!(suspended, Standing::Waits(told("Suspended")));
         let refused = of(run("Failed"), &[condition("Stalled", "IdentityRefused")]);
-        assert_eq!(refused, Standing::Stuck("IdentityRefused: m".into()));
+        assert_eq!(refused, Standing::Stuck(told("IdentityRefused")));
     }
 }

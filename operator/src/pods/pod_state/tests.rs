@@ -23,7 +23,7 @@ fn state_of(
     report: Option<&Report>,
 ) -> EndState {
     let pods: Vec<&Pod> = pod.into_iter().collect();
-    end_state(&End { side: Side::Sink, shard: None, job, pods: &pods, warning, report, try_id: TRY })
+    end_state(&EndObjects { side: Side::Sink, shard: None, job, pods: &pods, warning, report, try_id: TRY })
 }
 
 fn with_pod(status: &Value) -> EndState {
@@ -133,7 +133,7 @@ fn a_finished_job_without_pod_still_has_an_ending() {
 fn a_shard_without_pod_is_as_the_indexes_of_its_job_say_and_else_starts() {
     let job = job(&json!({"completedIndexes": "0,3-5", "failedIndexes": "2,7-9"}));
     let state = |shard| {
-        end_state(&End {
+        end_state(&EndObjects {
             side: Side::Sink,
             shard: Some(shard),
             job: Some(&job),

@@ -197,9 +197,9 @@ fn a_sink_that_failed_before_it_did_anything_has_left_its_figures() {
 
 #[test]
 fn some_failed_files_make_the_run_partial_and_worth_another_try() {
-    let outcome = judge(&end(3, None), &end(3, report(RunResult::PartiallyFailed, Some("ReadFailed"))));
+    let outcome = judge(&end(3, None), &end(3, report(RunResult::PartiallyFailed, Some("SomeFilesFailed"))));
     assert_eq!((outcome.report.result, outcome.may_retry), (RunResult::PartiallyFailed, true));
-    assert_eq!(reason_of(&outcome), "ReadFailed");
+    assert_eq!(reason_of(&outcome), "SomeFilesFailed");
 }
 
 fn shard(result: RunResult, reason: Option<&str>, exit: ExitCode) -> Outcome {

@@ -31,19 +31,19 @@ fn web(name: &str) -> Arc<PersistentVolumeClaim> {
 }
 
 /// Returns the SyncJob as the API server has it after a change was applied, with the defaults of its schema.
-fn applied(change: &Change) -> There {
+fn applied(change: &Change) -> MemberJob {
     let mut job: SyncJob = serde_json::from_value(change.manifest.clone()).unwrap();
     job.metadata.uid = Some(format!("uid-of-{}", change.name));
     Arc::new(DeserializeGuard(Ok(job)))
 }
 
-fn changed(job: &There, change: impl Fn(&mut SyncJob)) -> There {
+fn changed(job: &MemberJob, change: impl Fn(&mut SyncJob)) -> MemberJob {
     let mut job = job.0.as_ref().unwrap().clone();
     change(&mut job);
     Arc::new(DeserializeGuard(Ok(job)))
 }
 
-fn made(set: &SyncJobSet, claims: &[Arc<PersistentVolumeClaim>]) -> Vec<There> {
+fn made(set: &SyncJobSet, claims: &[Arc<PersistentVolumeClaim>]) -> Vec<MemberJob> {
     plan(set, claims, &[]).apply.iter().map(applied).collect()
 }
 
@@ -57,7 +57,7 @@ fn each_claim_that_matches_gets_a_job_and_then_nothing_more_is_to_do() {
     let first = plan(&set, &claims, &[]);
     assert_eq!((first.matched, names(&first.apply)), (2, vec!["web-a", "web-b"]));
     assert!(first.apply.iter().all(|change| change.uid.is_none()));
-    let jobs: Vec<There> = first.apply.iter().map(applied).collect();
+    let jobs: Vec<MemberJob> = first.apply.iter().map(applied).collect();
     let second = plan(&set, &claims, &jobs);
     assert!(second.apply.is_empty() && second.delete.is_empty() && second.problems.is_empty(), "{second:?}");
     assert_eq!(second.members.len(), 2);

@@ -112,7 +112,7 @@ fn snapshots_that_no_rule_dropped_and_that_are_gone_are_a_condition_until_the_sp
     let before = status(Some(&report(&[2, 1], &[])), None);
     let told = |conditions: &mut Vec<Condition>, kept: &[u8], dropped: &[u8], generation: i64| {
         let run = Run { generation, ..run(Some(report(kept, dropped))) };
-        tell_gone(conditions, &run, before.as_ref(), Timestamp::UNIX_EPOCH);
+        report_gone(conditions, &run, before.as_ref(), Timestamp::UNIX_EPOCH);
         conditions::find(conditions, conditions::SNAPSHOTS_GONE).map(|it| it.message.clone())
     };
     let mut conditions = Vec::new();
@@ -132,7 +132,7 @@ fn damage_is_a_condition_until_a_check_finds_none_or_none_is_asked_for() {
         let files = vec!["large in 00000000000000ff".into()];
         let verify = damaged.map(|damaged| VerifyReport { damaged, files, ..VerifyReport::default() });
         let report = SnapshotReport { verify, ..SnapshotReport::default() };
-        tell_damage(&mut status, &run(Some(report)), Timestamp::UNIX_EPOCH);
+        report_damage(&mut status, &run(Some(report)), Timestamp::UNIX_EPOCH);
         let told = conditions::find(&status.conditions, conditions::CORRUPT).map(|it| it.message.clone());
         (told, status.snapshots.as_ref().and_then(|snapshots| snapshots.damaged))
     };

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::spec::inner_folder::Folder;
+use crate::spec::inner_folder::InnerFolder;
 
 fn spec(more: &Value) -> SyncJobSpec {
     let mut spec = json!({
@@ -27,8 +27,8 @@ fn judged(more: &Value) -> Result<ValidatedSyncJob, ValidationError> {
     validate(&spec(more), "web", "prod")
 }
 
-fn claim(name: &str) -> Claim {
-    Claim { namespace: "prod".into(), name: name.into() }
+fn claim(name: &str) -> NamespacedClaim {
+    NamespacedClaim { namespace: "prod".into(), name: name.into() }
 }
 
 fn path(end: &EndKind) -> &str {
@@ -244,12 +244,12 @@ fn what_needs_a_claim_of_the_own_namespace_is_refused_by_its_field_for_one_of_an
 fn a_path_never_leads_out_of_the_volume() {
     for path in ["", "a", "..", "/..", "/a/../b", "/a/", "//", "/./a", "/.volferry", "/a/.volferry/x", "/a\0"]
     {
-        assert_eq!(Folder::new(path), None, "{path:?}");
+        assert_eq!(InnerFolder::new(path), None, "{path:?}");
         let error = judged(&json!({"source": {"path": path}})).unwrap_err();
         assert!(error.to_string().starts_with("spec.source.path: "), "{error}");
     }
     for path in ["/", "/a", "/a/b.c/..d", "/ a "] {
-        assert!(Folder::new(path).is_some(), "{path:?}");
+        assert!(InnerFolder::new(path).is_some(), "{path:?}");
     }
 }
 

@@ -36,13 +36,13 @@ fn a_run_is_counted_by_result_reason_bytes_and_files() {
 #[test]
 fn a_job_that_is_gone_leaves_no_series() {
     let metrics = Metrics::default();
-    let standing = Standing {
+    let standing = JobState {
         active: true,
         regressed: true,
         damaged_snapshot_objects: Some(3),
         last_success_s: Some(7.0),
         success_deadline_s: Some(9.0),
-        ..Standing::default()
+        ..JobState::default()
     };
     metrics.stands(&job(), standing);
     let deadline = "volferry_success_deadline_timestamp_seconds{namespace=\"prod\",name=\"web\"} 9";
@@ -62,7 +62,7 @@ fn a_job_that_is_gone_leaves_no_series() {
 #[test]
 fn a_job_that_is_suspended_has_no_deadline() {
     let metrics = Metrics::default();
-    metrics.stands(&job(), Standing { success_deadline_s: Some(9.0), ..Standing::default() });
-    metrics.stands(&job(), Standing::default());
+    metrics.stands(&job(), JobState { success_deadline_s: Some(9.0), ..JobState::default() });
+    metrics.stands(&job(), JobState::default());
     assert!(!metrics.to_text().contains("success_deadline"));
 }

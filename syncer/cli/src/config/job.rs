@@ -65,7 +65,7 @@ pub(crate) enum Job {
 
 impl Job {
     /// Sets whether each change is reported before it is made.
-    pub(super) fn tell_changes(&mut self, tells: bool) {
+    pub(super) fn set_itemize_changes(&mut self, tells: bool) {
         match self {
             Self::Send { params, .. }
             | Self::Sync { params, .. }

@@ -147,7 +147,7 @@ impl Run {
             return Err(ConfigError::NotForBucket("--itemize-changes".into()));
         }
         let tells = output.itemize_changes || output.verbose > 0;
-        jobs.iter_mut().for_each(|it| it.job.tell_changes(tells));
+        jobs.iter_mut().for_each(|it| it.job.set_itemize_changes(tells));
         let output = Output::resolve(output, jobs.iter().any(|it| it.job.sends()), surroundings)?;
         Ok(Config::Run(Box::new(Self { jobs, output })))
     }

@@ -16,7 +16,7 @@ use super::{
     flags::CopyFlags,
     history_ends::{into, offering},
     key_flags::NewKeyFlags,
-    print, say, tell_failure,
+    print, report_failure, say,
 };
 
 /// Reads a place in object storage; `None` if it is another one.
@@ -78,7 +78,7 @@ pub(super) fn finish(done: Result<ExitCode, BucketError>, json: bool) -> Result<
     match done {
         Err(BucketError::Snapshot(error)) => Err(error),
         Err(error) => {
-            tell_failure(chain(&error), error.hint(), json);
+            report_failure(chain(&error), error.hint(), json);
             Ok(error.exit())
         }
         Ok(exit) => Ok(exit),

@@ -106,10 +106,10 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
 
 /// Prints an error and a hint for the next step on standard error, as a line of JSON if the command prints JSON.
 fn report_error(error: &SnapshotError, json: bool) {
-    tell_failure(chain(error), error.hint(), json);
+    report_failure(chain(error), error.hint(), json);
 }
 
-fn tell_failure(message: String, hint: Option<String>, json: bool) {
+fn report_failure(message: String, hint: Option<String>, json: bool) {
     let text = if json {
         format!("{}\n", serde_json::to_string(&json::ErrorJson { error: message, hint }).unwrap_or_default())
     } else {

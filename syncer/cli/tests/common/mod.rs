@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // each test program uses a part of it, and a program has no users
 
 pub mod cpu_group;
+pub mod deaf_peer;
 pub mod disk;
 pub mod edit;
 pub mod expect;
@@ -19,4 +20,4 @@ pub mod service;
 pub mod tree;
 pub mod watch;
 
-pub use testkit::{oracle, ports, rng, scratch, sshd};
+pub use testkit::{oracle, ports, rng, scratch, sshd, wait};

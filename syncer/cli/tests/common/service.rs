@@ -6,8 +6,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::Command,
-    thread,
-    time::Instant,
 };
 
 use contract::{AuthorizedKey, OwnKey, PublicKey};
@@ -16,8 +14,8 @@ use tempfile::TempDir;
 
 use super::{
     ports,
-    process::{Ended, PATIENCE, Running, program},
-    scratch,
+    process::{Ended, Running, program},
+    scratch, wait,
 };
 
 /// The files of a service.
@@ -155,15 +153,8 @@ impl Served {
     /// Waits until the page of metrics has this line.
     #[track_caller]
     pub fn wait_for_metric(&self, line: &str) {
-        let began = Instant::now();
-        loop {
-            let page = self.metrics();
-            if page.lines().any(|found| found == line) {
-                return;
-            }
-            assert!(began.elapsed() < PATIENCE, "no `{line}` in {page}");
-            thread::yield_now();
-        }
+        let has_line = || self.metrics().lines().any(|found| found == line);
+        wait::poll(has_line, || format!("no `{line}` in {}", self.metrics()));
     }
 
     fn metrics(&self) -> String {

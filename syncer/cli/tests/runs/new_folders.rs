@@ -1,8 +1,9 @@
 //! New folders of small files: each becomes visible once all of its files are there.
 
-use std::{os::unix::fs::chown, time::Instant};
+use std::os::unix::fs::chown;
 
 use crate::common::prelude::*;
+use crate::common::wait;
 
 const FOLDERS: usize = 40;
 const FILES: usize = 25;
@@ -38,11 +39,8 @@ fn a_folder_has_none_of_its_files_or_all_whenever_a_run_is_killed() {
             pair.start_send(&["--connect", &sink.listening().to_string(), "--bandwidth-limit=1Mi"], &[]);
         let look =
             || folders.iter().map(|folder| entries(&pair.destination.join(folder))).collect::<Vec<_>>();
-        let started = Instant::now();
-        while look().iter().filter(|&&files| files == FILES).count() < full {
-            assert!(started.elapsed() < PATIENCE, "too little has arrived: {:?}", look());
-            thread::yield_now();
-        }
+        let has_arrived = || look().iter().filter(|&&files| files == FILES).count() >= full;
+        wait::poll(has_arrived, || format!("too little has arrived: {:?}", look()));
         sink.kill();
         source.kill();
         let there = look();

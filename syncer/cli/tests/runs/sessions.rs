@@ -5,7 +5,6 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Weak, mpsc},
     thread::{Scope, ScopedJoinHandle},
-    time::Instant,
 };
 
 use contract::{Demands, IdentityPair, RunParams};
@@ -18,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::common::oracle::assert_copy;
 use crate::common::prelude::*;
+use crate::common::wait;
 
 /// Two folders, and the two ends of a session between them.
 struct Ends {
@@ -182,11 +182,8 @@ impl Case {
                 let room = free_bytes(ends.to.path());
                 let outcome = session.run(&params, &monitor);
                 // A child that another test has just forked holds the removed file until it executes.
-                let began = Instant::now();
-                while free_bytes(ends.to.path()) + (1 << 20) < room {
-                    assert!(began.elapsed() < PATIENCE, "run {number} has left something");
-                    thread::yield_now();
-                }
+                let is_free = || free_bytes(ends.to.path()) + (1 << 20) >= room;
+                wait::poll(is_free, || format!("run {number} has left something"));
                 fs::remove_file(ends.from("large")).unwrap();
                 outcome
             }

@@ -1,11 +1,10 @@
 //! One run that several pairs of processes share; each pair syncs a shard of the tree.
 
-use std::time::Instant;
-
 use contract::Work;
 
 use crate::common::expect;
 use crate::common::prelude::*;
+use crate::common::wait;
 
 const COUNT: u32 = 3;
 
@@ -61,17 +60,14 @@ fn sync(pair: &Pair, what: &str) -> Report {
 /// run before: see `syncer/doc/format.md`.
 #[track_caller]
 fn await_stage(destination: &Path, run: &str, index: usize, stage: u8) {
-    let start = Instant::now();
     let run = blake3::hash(run.as_bytes());
-    loop {
-        let board = fs::read(destination.join(".volferry/shards/board")).unwrap_or_default();
-        let is_there = board.get(36 + 17 * index).is_some_and(|there| *there >= stage);
-        if is_there && board[16..32] == run.as_bytes()[..16] {
-            return;
-        }
-        assert!(start.elapsed() < PATIENCE, "shard {index} does not get to stage {stage}: {board:?}");
-        thread::yield_now();
-    }
+    let board = || fs::read(destination.join(".volferry/shards/board")).unwrap_or_default();
+    let is_there = || {
+        let board = board();
+        let is_at = board.get(36 + 17 * index).is_some_and(|there| *there >= stage);
+        is_at && board[16..32] == run.as_bytes()[..16]
+    };
+    wait::poll(is_there, || format!("shard {index} does not get to stage {stage}: {:?}", board()));
 }
 
 const PLANNED: u8 = 2;

@@ -12,7 +12,10 @@ use crate::common::prelude::*;
 use crate::{
     bucket::{URL, command, count, ok, pull, push, run, text},
     bucket_kills::with_snapshots,
-    common::object_storage::{Bucket, Fault, Request},
+    common::{
+        object_storage::{Bucket, Fault, Request},
+        wait,
+    },
     copy::digests,
     volume::{Said, Volume},
 };
@@ -125,9 +128,7 @@ fn a_copy_that_is_killed_shows_nothing_and_the_next_one_sends_the_rest() {
             let first = first.get_or_insert_with(|| root.join(request.path.trim_start_matches('/')));
             if !request.path.ends_with(first.file_name().unwrap().to_str().unwrap()) {
                 // Holds the second pack, and all that follows, from when the first one is there until the copy is dead.
-                while !first.exists() {
-                    thread::yield_now();
-                }
+                wait::poll(|| first.exists(), || "the first pack does not arrive".into());
                 let _ = tell.send(());
                 let _ = wait.recv();
             }

@@ -8,7 +8,10 @@ use std::{
 use memmap2::MmapMut;
 
 use crate::common::prelude::*;
-use crate::{common::mount::Mounted, volume::Volume};
+use crate::{
+    common::{mount::Mounted, wait},
+    volume::Volume,
+};
 
 /// A file that is packed, and one that is cloned or copied into a file of its own.
 const SIZES: [usize; 2] = [1_000, 1_500_000];
@@ -47,12 +50,11 @@ fn wait_for_stamp(volume: &Volume, path: &Path) {
         i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec())
     };
     let clock = volume.path().join(".clock");
-    while {
+    let has_passed = || {
         fs::write(&clock, "").unwrap();
-        time(&clock) < time(path) + 300_000_000
-    } {
-        thread::yield_now();
-    }
+        time(&clock) >= time(path) + 300_000_000
+    };
+    wait::poll(has_passed, || "the clock stands still".into());
 }
 
 fn cat(volume: &Volume, id: &str, name: &str) -> Vec<u8> {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::prelude::*;
+use crate::common::wait;
 
 /// A snapshot trusts the stamps of files that were changed longer ago.
 const TICK_MS: u128 = 100;
@@ -105,9 +106,8 @@ impl Volume {
             std::fs::metadata(&probe).unwrap().modified().unwrap()
         };
         let written = now();
-        while now().duration_since(written).is_ok_and(|since| since.as_millis() <= TICK_MS) {
-            std::thread::yield_now();
-        }
+        let has_ticked = || now().duration_since(written).is_ok_and(|since| since.as_millis() > TICK_MS);
+        wait::poll(has_ticked, || "the clock stands still".into());
         std::fs::remove_file(&probe).unwrap();
     }
 

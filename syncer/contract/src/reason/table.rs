@@ -332,8 +332,6 @@ reasons! {
     QueueFull next "Try again later, or raise the folder's `queue`.";
     /// The run waits for its turn: limits on runs, or another run, are ahead of it.
     Queued next "Wait, or raise `queue.maxRuns` of the chart.";
-    /// A file could not be read.
-    ReadFailed next "The message names it. Check permissions and the disk.";
     /// This program could not be copied to the far end.
     RemoteCopyFailed
         next "The message has what ssh said: most often room or permissions in the far end's cache folder."

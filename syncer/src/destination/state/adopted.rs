@@ -13,10 +13,10 @@ use crate::{
 
 /// Returns whether a run has begun to write to the folder at `root` before, or it has snapshots.
 pub(crate) fn is_adopted(root: &Root) -> bool {
-    look(root).unwrap_or(true)
+    inspect(root).unwrap_or(true)
 }
 
-fn look(root: &Root) -> io::Result<bool> {
+fn inspect(root: &Root) -> io::Result<bool> {
     let dir = match open_child(root, OWN_DIR, OFlags::PATH) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         dir => dir?,
@@ -35,12 +35,12 @@ mod tests {
     fn a_destination_is_known_by_an_id_or_by_snapshots() {
         let dir = tempfile::tempdir().unwrap();
         let (root, own) = (Root::open(dir.path()).unwrap(), dir.path().join(".volferry"));
-        assert!(!look(&root).unwrap());
+        assert!(!inspect(&root).unwrap());
         fs::create_dir(&own).unwrap();
-        assert!(!look(&root).unwrap());
+        assert!(!inspect(&root).unwrap());
         for name in ["volume", "snapshots"] {
             fs::create_dir(own.join(name)).unwrap();
-            assert!(look(&root).unwrap(), "{name}");
+            assert!(inspect(&root).unwrap(), "{name}");
             fs::remove_dir(own.join(name)).unwrap();
         }
     }

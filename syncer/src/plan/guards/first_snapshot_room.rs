@@ -1,11 +1,10 @@
-//! Announces what the first snapshot after a run copies, and refuses it where it does not fit.
+//! Notes what the first snapshot after a run copies, and refuses it where it does not fit.
 
 use std::path::Path;
 
 use contract::{SnapshotEngine, SnapshotParams, human_bytes::bytes as human_bytes};
 
 use crate::{
-    measure::report::NOTES,
     plan::planned::Planned,
     snapshot::{
         SnapshotError,
@@ -17,7 +16,7 @@ use crate::{
 
 /// Returns a note on the first snapshot of the destination at `path`, for which the run asks, before anything is
 /// changed; `None` if it copies nothing. What cannot be found out now is an error of the snapshot later.
-pub(crate) fn announce(
+pub(crate) fn note(
     root: &Root,
     path: &Path,
     asked: Option<&SnapshotParams>,
@@ -32,14 +31,12 @@ pub(crate) fn announce(
     } else {
         ""
     };
-    let note = format!(
+    Some(format!(
         "the destination cannot clone files, so its first snapshot copies about {}, and {} will be free \
          after the run{refusal}",
         human_bytes(bytes),
         human_bytes(free)
-    );
-    tracing::warn!(target: NOTES, "{note}");
-    Some(note)
+    ))
 }
 
 /// Refuses the first snapshot after a run if its copy does not fit, so that it does not fill the volume.

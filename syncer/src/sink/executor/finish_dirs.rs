@@ -22,7 +22,7 @@ impl Executor<'_> {
         }
         notes.extend(self.finish_backup());
         notes.extend(self.owner_change.note());
-        notes.extend(self.tell_staying());
+        notes.extend(self.report_staying());
         notes.extend(self.destination.not_kept());
         self.destination.still_held()?;
         Ok(notes)
@@ -58,7 +58,7 @@ impl Executor<'_> {
     }
 
     /// Returns notes about entries that were not replaced because deletes were kept back.
-    fn tell_staying(&self) -> impl Iterator<Item = String> + use<> {
+    fn report_staying(&self) -> impl Iterator<Item = String> + use<> {
         let folders = (self.staying > 0).then(|| {
             let staying = plural(self.staying, "folder stays", "folders stay");
             format!("{staying} that something else is to replace: deletes were kept back")

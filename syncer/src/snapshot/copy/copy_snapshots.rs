@@ -56,7 +56,7 @@ impl CopiedHistory {
             ..HistoryReport::default()
         };
         if let Some((id, error)) = self.failed.first() {
-            report.tell_failed(&id.to_string(), error);
+            report.name_first_failed(&id.to_string(), error);
         }
         report
     }

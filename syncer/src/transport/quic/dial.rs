@@ -363,49 +363,7 @@ mod tests {
     use contract::IdentityPair;
 
     use super::*;
-    use crate::transport::quic::test_link::{PATIENCE, listening};
-
-    /// A path to a listener. `passes` decides by the numbers of socket and packet which packets arrive.
-    struct Path {
-        front: UdpSocket,
-        listener: SocketAddr,
-        passes: fn(usize, usize) -> bool,
-        /// The answer to a packet that does not pass.
-        junk: &'static [u8],
-        is_over: AtomicBool,
-    }
-
-    impl Path {
-        /// Carries packets until the end; returns the number of packets of each socket, in the order of their first.
-        fn carry(&self) -> Vec<usize> {
-            let back = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let tick = Some(Duration::from_millis(1));
-            back.set_read_timeout(tick).unwrap();
-            self.front.set_read_timeout(tick).unwrap();
-            let mut sockets: Vec<(SocketAddr, usize)> = Vec::new();
-            let (mut datagram, mut client) = ([0; 65_536], None);
-            while !self.is_over.load(SeqCst) {
-                if let Ok((len, from)) = self.front.recv_from(&mut datagram) {
-                    let known = sockets.iter().position(|(socket, _)| *socket == from);
-                    let number = known.unwrap_or(sockets.len());
-                    if known.is_none() {
-                        sockets.push((from, 0));
-                    }
-                    sockets[number].1 += 1;
-                    if (self.passes)(number, sockets[number].1) {
-                        client = Some(from);
-                        back.send_to(&datagram[..len], self.listener).unwrap();
-                    } else if !self.junk.is_empty() {
-                        self.front.send_to(self.junk, from).unwrap();
-                    }
-                }
-                if let (Ok(len), Some(client)) = (back.recv(&mut datagram), client) {
-                    self.front.send_to(&datagram[..len], client).unwrap();
-                }
-            }
-            sockets.into_iter().map(|(_, packets)| packets).collect()
-        }
-    }
+    use crate::transport::quic::test_link::{LossyPath, PATIENCE, listening};
 
     /// Dials over a path; returns the number of packets of each socket.
     fn dial_over(passes: fn(usize, usize) -> bool, junk: &'static [u8]) -> Vec<usize> {
@@ -413,7 +371,7 @@ mod tests {
         let (port, listener) = listening(&pair.sink);
         let front = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = front.local_addr().unwrap().to_string();
-        let path = Path { front, listener, passes, junk, is_over: AtomicBool::new(false) };
+        let path = LossyPath { front, listener, passes, junk, is_over: AtomicBool::new(false) };
         let monitor = Monitor::default();
         let end = |side| End { side, bandwidth_limit: None };
         thread::scope(|scope| {

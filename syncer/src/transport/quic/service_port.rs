@@ -231,7 +231,7 @@ mod tests {
 
     use contract::{Identity, service_job};
     use quinn::{ConnectionError, Endpoint, crypto::rustls::QuicClientConfig};
-    use tokio::runtime::Runtime;
+    use tokio::{runtime::Runtime, sync::oneshot};
 
     use super::*;
     use crate::transport::{
@@ -309,7 +309,11 @@ mod tests {
         let Visited { mut port, address, service, guests: [silent, other], runtime } = Visited::new();
         let monitor = Monitor::default();
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| port.next(&monitor).map(|asked| asked.visit.peer));
+            let (over, is_over) = oneshot::channel::<()>();
+            let next = scope.spawn(|| {
+                let _over = over;
+                port.next(&monitor).map(|asked| asked.visit.peer)
+            });
             runtime.block_on(async {
                 let mut held = Vec::new();
                 for _ in 0..MAX_HEARD_OF_PEER {
@@ -320,9 +324,8 @@ mod tests {
                 assert!(held.iter().all(|held| held.connection.close_reason().is_none()));
                 let heard = Dialled::to((address, service), &other).await;
                 heard.ask(&request(1)).await;
-                while !next.is_finished() {
-                    tokio::task::yield_now().await;
-                }
+                // The thread drops its half at its end.
+                let _ = is_over.await;
             });
             assert_eq!(next.join().unwrap().ok(), Some(other.fingerprint()));
         });
@@ -333,16 +336,19 @@ mod tests {
         let Visited { mut port, address, service, guests: [peer, _], runtime } = Visited::new();
         let monitor = Monitor::default();
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| port.next(&monitor).map(|asked| asked.request));
+            let (over, is_over) = oneshot::channel::<()>();
+            let next = scope.spawn(|| {
+                let _over = over;
+                port.next(&monitor).map(|asked| asked.request)
+            });
             runtime.block_on(async {
                 let refused = Dialled::to((address, service), &peer).await;
                 refused.ask(&request(FolderRequest::MAX_PATHS + 1)).await;
                 assert_eq!(refused.reason().await, "no request");
                 let heard = Dialled::to((address, service), &peer).await;
                 heard.ask(&request(FolderRequest::MAX_PATHS)).await;
-                while !next.is_finished() {
-                    tokio::task::yield_now().await;
-                }
+                // The thread drops its half at its end.
+                let _ = is_over.await;
             });
             assert_eq!(next.join().unwrap().ok(), Some(request(FolderRequest::MAX_PATHS)));
         });

@@ -46,7 +46,8 @@ fn the_claims_of_templates_and_volumes_are_found_and_chosen() {
         ["data-db-0", "data-db-11", "wal-db-0", "shared", "data-db-x", "data-db-", "data-dbs-0", "other"];
     let claims = names.map(|name| claim(name, if name == "data-db-11" { "fast" } else { "slow" }));
     let found = of_workload(WorkloadKind::StatefulSet, &db, &claims);
-    let shown = |found: &[Found<'_>]| found.iter().map(|(claim, _)| claim.name_any()).collect::<Vec<_>>();
+    let shown =
+        |found: &[TemplatedClaim<'_>]| found.iter().map(|(claim, _)| claim.name_any()).collect::<Vec<_>>();
     assert_eq!(shown(&found), ["data-db-0", "data-db-11", "wal-db-0", "shared"]);
     assert_eq!(shown(&of_workload(WorkloadKind::Deployment, &db, &claims)), ["shared"]);
     assert_eq!(shown(&chosen(&found, &flags(&[]), "fast").unwrap()), ["data-db-0", "wal-db-0", "shared"]);

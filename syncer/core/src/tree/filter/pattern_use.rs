@@ -79,7 +79,7 @@ impl WatchedPatterns {
             }
         }
         if decided.is_none() {
-            self.look_deeper(path, is_dir);
+            self.record_deeper(path, is_dir);
         }
         decided
     }
@@ -92,7 +92,7 @@ impl WatchedPatterns {
     }
 
     /// Records which patterns would match an entry that none matches, if rsync read them.
-    fn look_deeper(&self, path: &[u8], is_dir: bool) {
+    fn record_deeper(&self, path: &[u8], is_dir: bool) {
         for (pattern, mark) in self.patterns.0.iter().zip(&self.marks) {
             if mark.deeper.get().is_none() && pattern.matches_deeper(path, is_dir) {
                 // Another thread may have found one, too.

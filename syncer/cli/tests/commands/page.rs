@@ -1,6 +1,5 @@
 //! The page of `volferry report --html` in a real browser: chromium without a window, controlled by its DevTools
 //! protocol.
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
     env, fs,

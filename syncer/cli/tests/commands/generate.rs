@@ -1,5 +1,4 @@
 //! `volferry generate`, whose output is read by the programs that it is for.
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
     env, fs,

@@ -1,5 +1,4 @@
 //! `volferry report` on the reports of real runs.
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
 
 use std::{
     fs,

@@ -1,7 +1,5 @@
 //! The program `volferry` as a script sees it, before an engine begins to work: its output and its exit codes.
 
-#![allow(clippy::unwrap_used)] // clippy does not take the helpers of tests for tests
-
 use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
