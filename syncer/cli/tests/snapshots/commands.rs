@@ -1,7 +1,6 @@
 //! The output and the effect of each command.
 
 use crate::common::prelude::*;
-use crate::common::wait;
 use crate::volume::{Said, Volume};
 
 fn three_versions() -> (Volume, Vec<String>) {
@@ -319,9 +318,10 @@ fn a_command_waits_for_the_lock_as_long_as_it_is_told_to() {
     let mut waiting = volume.command("create", &["--wait-lock", "10m"]);
     let mut waiting = waiting.stdout(std::process::Stdio::null()).spawn().unwrap();
     let fds = format!("/proc/{}/fd", waiting.id());
-    // The command has opened the lock, which this process holds.
-    let has_opened = || waiting.try_wait().unwrap().is_some() || opens(&fds, "lock");
-    wait::poll(has_opened, || "the lock is not opened".into());
+    // The command opens the lock, which this process holds, for a moment at each try: a pause between looks would miss it.
+    while waiting.try_wait().unwrap().is_none() && !opens(&fds, "lock") {
+        std::thread::yield_now();
+    }
     assert!(waiting.try_wait().unwrap().is_none());
     drop(lock);
     assert!(waiting.wait().unwrap().success());
