@@ -2,7 +2,7 @@
 //!
 //! ext4 has one in the root of each volume: `e2fsck` puts what it recovers there, and it belongs to root. So that others
 //! can sync the volume, a scan takes it as not there if they may not read it, or if it is empty, since they could not
-//! give it the metadata of another one. No run deletes one that belongs to root.
+//! give it the metadata of another one. No run deletes root's because the source has none.
 
 use std::{ffi::CStr, io, os::fd::OwnedFd};
 
@@ -20,20 +20,18 @@ const NAME: &[u8] = b"lost+found";
 /// that this process may read.
 pub(super) fn is_bare(root: &OwnedFd, name: &CStr, uid: u32) -> bool {
     let may_be = uid == 0 && name.to_bytes() == NAME && !rustix::process::geteuid().is_root();
-    may_be && !has_entries(root).unwrap_or_default()
+    may_be
+        && match open_child(root, NAME, OFlags::RDONLY).and_then(check_empty) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        }
 }
 
-fn has_entries(root: &OwnedFd) -> io::Result<bool> {
-    let folder = open_child(root, NAME, OFlags::RDONLY)?;
-    let mut found = false;
-    each_name(&folder, |_| {
-        found = true;
-        Ok(())
-    })?;
-    Ok(found)
+fn check_empty(folder: OwnedFd) -> io::Result<()> {
+    each_name(&folder, |_| Err(io::ErrorKind::DirectoryNotEmpty.into()))
 }
 
-/// Returns whether an entry of the root is a `lost+found` that belongs to root, which no run deletes.
+/// Returns whether an entry of the root is a `lost+found` that belongs to root.
 pub(crate) fn is_roots(entry: &Entry<'_>) -> bool {
     entry.kind == Kind::Dir && entry.name == NAME && entry.meta.owner.uid == 0
 }

@@ -108,15 +108,16 @@ impl<'a> Lookup<'a> {
             result => result?,
         };
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
-        if work.id == ROOT && file_type == FileType::Directory {
-            // If the file system folds case, another name may also lead to Volferry's own folder.
-            let is_own = self.own == Some(stat.stx_ino);
-            if is_own || lost_found::is_bare(fd, name, stat.stx_uid) {
-                return Ok(NamedEntry::Hidden);
-            }
+        let is_folder_of_root = work.id == ROOT && file_type == FileType::Directory;
+        // If the file system folds case, another name may also lead to Volferry's own folder.
+        if is_folder_of_root && self.own == Some(stat.stx_ino) {
+            return Ok(NamedEntry::Hidden);
         }
         if self.excludes(work, name, file_type == FileType::Directory, rules) {
             return Ok(NamedEntry::Excluded);
+        }
+        if is_folder_of_root && lost_found::is_bare(fd, name, stat.stx_uid) {
+            return Ok(NamedEntry::Hidden);
         }
         let rdev = || rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
         let kind = match file_type {

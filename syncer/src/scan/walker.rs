@@ -287,7 +287,7 @@ impl Walk<'_> {
                         made.builder.mark_incomplete();
                     }
                 }
-                Ok(NamedEntry::Gone) if work.paths.is_some() => {
+                Ok(NamedEntry::Gone | NamedEntry::Hidden) if work.paths.is_some() => {
                     self.miss(work, name, below.as_ref(), Errno::NOENT);
                 }
                 Ok(NamedEntry::Gone | NamedEntry::Hidden) => {}

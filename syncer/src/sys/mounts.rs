@@ -8,6 +8,7 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::Path,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -26,25 +27,31 @@ static LAST: Mutex<Option<LastTable>> = Mutex::new(None);
 struct LastTable {
     /// The file that it was read from, by which the kernel tells that something was mounted or unmounted since.
     file: File,
+    read: Instant,
     table: Arc<MountTable>,
 }
+
+/// The age at which the list is read again in any case: the kernel does not tell that a folder with a mount was renamed.
+const OLD: Duration = Duration::from_secs(1);
 
 impl LastTable {
     fn read() -> io::Result<Self> {
         let mut text = Vec::with_capacity(BUFFER_BYTES);
+        let read = Instant::now();
         let mut file = File::open("/proc/self/mountinfo")?;
         file.read_to_end(&mut text)?;
-        Ok(Self { file, table: Arc::new(MountTable(text)) })
+        Ok(Self { file, read, table: Arc::new(MountTable(text)) })
     }
 
     fn is_current(&self) -> bool {
         let mut files = [PollFd::new(&self.file, PollFlags::PRI)];
-        poll(&mut files, Some(&Timespec::default())).is_ok_and(|changed| changed == 0)
+        let is_same = poll(&mut files, Some(&Timespec::default())).is_ok_and(|changed| changed == 0);
+        is_same && self.read.elapsed() < OLD
     }
 }
 
 impl MountTable {
-    /// Returns the list as it is now.
+    /// Returns the list, in which renamed folders may have the names of a second ago.
     ///
     /// # Errors
     /// That of reading, as without `/proc`.
@@ -189,8 +196,9 @@ mod tests {
         };
         assert!(!shows());
         if run("mount", &["-t", "tmpfs", "tmpfs"]) {
-            assert!(shows());
-            assert!(run("umount", &[]) && !shows());
+            let is_seen = shows();
+            assert!(run("umount", &[]));
+            assert!(is_seen && !shows());
         }
     }
 

@@ -1,4 +1,5 @@
-//! The folder `lost+found` of ext4, which belongs to root: it stops nobody who may not read it, and no run deletes it.
+//! The folder `lost+found` of ext4, which belongs to root: it stops nobody who may not read it, and no run deletes it
+//! because the source has none.
 
 use crate::common::prelude::*;
 
