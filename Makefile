@@ -56,7 +56,7 @@ test-local: ## The tests that need no cluster programs
 
 .PHONY: test-apiserver
 test-apiserver: ## The tests on an API server of their own, with no kubelet
-	@.ci/tools build
+	@.ci/tools build test
 	e2e/cluster/build tools apiserver
 	$(DEV_PROGRAMS)
 	RUST_TEST_THREADS=4 .ci/again cargo test --no-fail-fast --workspace --test apiserver

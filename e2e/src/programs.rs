@@ -21,6 +21,18 @@ pub fn of_cluster(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Returns a program that `.ci/tools test` installs: that of its cache, or else this machine's own.
+///
+/// # Errors
+/// There is no such program; the message names the command that installs it.
+pub fn of_tools(name: &str) -> Result<PathBuf> {
+    let unpacked = cache().map(|cache| cache.join("tools/bin").join(name));
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let installed = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    let mut found = unpacked.into_iter().chain(installed);
+    found.find(|path| path.is_file()).with_context(|| format!("{name} is missing: run `.ci/tools test`"))
+}
+
 /// Returns the folder with the manifests of a controller of Flux or Argo CD. An error tells how to make it.
 pub fn manifests_of(controller: &str) -> Result<PathBuf> {
     let path = cluster_cache()?.join("copied").join(controller);
@@ -37,11 +49,15 @@ pub fn of_workspace(name: &str) -> Result<PathBuf> {
 }
 
 fn cluster_cache() -> Result<PathBuf> {
+    let given = std::env::var_os("VOLFERRY_CLUSTER_CACHE").map(PathBuf::from);
+    given.or_else(|| Some(cache()?.join("cluster"))).context("neither VOLFERRY_CLUSTER_CACHE nor HOME is set")
+}
+
+/// Returns the folder that keeps what is slow to make.
+fn cache() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    variable("VOLFERRY_CLUSTER_CACHE")
-        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("volferry/cluster")))
-        .or_else(|| Some(variable("HOME")?.join(".cache/volferry/cluster")))
-        .context("neither VOLFERRY_CLUSTER_CACHE nor HOME is set")
+    let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    Some(caches?.join("volferry"))
 }
 
 fn workspace_programs() -> Result<PathBuf> {

@@ -156,11 +156,12 @@ impl Stage {
     }
 
     async fn start(&self, cut: Cut, more: &[&str], variables: &[(&str, &str)]) -> Result<Controller> {
-        let image = "--image=volferry.test/volferry:1";
-        let image = if more.iter().any(|it| it.starts_with("--image=")) { None } else { Some(image) };
+        let is_given = |flag: &str| more.iter().any(|it| it.starts_with(flag));
+        let image = (!is_given("--image=")).then_some("--image=volferry.test/volferry:1");
+        let listen = (!is_given("--listen=")).then_some(ANY_PORT);
         let namespace = ["controller", "--watch-namespaces", &self.namespace];
-        let arguments = namespace.into_iter().chain(image).chain(more.iter().copied());
-        let arguments: Vec<&str> = arguments.chain([ANY_PORT]).collect();
+        let arguments = namespace.into_iter().chain(image).chain(more.iter().copied()).chain(listen);
+        let arguments: Vec<&str> = arguments.collect();
         self.launch(self.server.client(User::Operator).await?, cut, &arguments, variables).await
     }
 

@@ -7,7 +7,7 @@ use e2e::programs;
 use serde_json::Value;
 
 /// Renders the chart with those `--set` values, without its CRDs.
-fn render(values: &[&str]) -> Result<Vec<Value>> {
+pub(crate) fn render(values: &[&str]) -> Result<Vec<Value>> {
     render_with(values, &[])
 }
 
@@ -26,7 +26,7 @@ fn render_with(values: &[&str], more: &[&str]) -> Result<Vec<Value>> {
 }
 
 /// Returns the only object of that kind.
-fn one<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+pub(crate) fn one<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let found: Vec<&Value> = objects.iter().filter(|it| it["kind"] == kind).collect();
     assert_eq!(found.len(), 1, "{kind}");
     found[0]

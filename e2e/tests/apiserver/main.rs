@@ -45,6 +45,7 @@ mod plugin;
 mod pods_that_do_not_start;
 mod populated;
 mod prelude;
+mod prometheus;
 mod push;
 mod queue;
 mod remote_ends;

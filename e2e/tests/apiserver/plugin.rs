@@ -1,8 +1,9 @@
 //! `kubectl volferry`, started by kubectl as users start it.
 
-use std::process::Output;
+use std::{collections::BTreeMap, process::Output, time::Duration};
 
 use e2e::apiserver::{ApiServer, User};
+use jiff::Timestamp;
 
 use crate::pair::Pair;
 use crate::prelude::*;
@@ -82,12 +83,63 @@ async fn tmux(socket: &std::path::Path, arguments: &[&str]) -> String {
     printed(&output.unwrap())
 }
 
+/// Begins the second run of `web`, which tells how far it is, while a run of `other` waits for its turn. Returns the
+/// pods of `web`, source first.
+async fn run_while_another_waits(stage: &Stage) -> [Pod; 2] {
+    stage.sync("web", json!({"trigger": "one"})).await.unwrap();
+    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
+    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
+    stage.until_is("web", "Ready").await.unwrap();
+    stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
+    let pods = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
+    let runs = |job: &DynamicObject| syncjob::text(job, "/activeRun/stage") == "Running";
+    stage.until("web", "it runs", runs).await.unwrap();
+    let progress = json!({"run": "web-2", "phase": "Transfer", "files": 3, "filesTotal": 10,
+        "bytes": 1 << 30, "bytesTotal": 4_u64 << 30, "rate": 100 << 20});
+    stage.kubelet.publish(&pods[1], "/progress", &progress).await.unwrap();
+
+    stage.claim("to-other", "Bound").await.unwrap();
+    let destination = json!({"persistentVolumeClaim": {"claimName": "to-other"}});
+    stage.sync("other", json!({"destination": destination})).await.unwrap();
+    let waits = |job: &DynamicObject| syncjob::text(job, "/activeRun/message").contains(" in the queue: ");
+    stage.until("other", "it is queued", waits).await.unwrap();
+    pods
+}
+
+/// Returns the cells of a SyncJob's line in what `top` shows, by the headings of their columns.
+fn cells<'a>(shown: &'a str, job: &str) -> BTreeMap<&'a str, &'a str> {
+    // Columns are three blanks apart, and words one.
+    let split = |line: &'a str| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty());
+    let mut lines = shown.lines().skip(1);
+    let headings = lines.next().unwrap();
+    let line = lines.find(|line| line.split_whitespace().next() == Some(job));
+    split(headings).zip(split(line.unwrap_or_else(|| panic!("no {job}: {shown}")))).collect()
+}
+
+/// Checks that `top` shows what the statuses say of a run that moves and of one that waits.
+async fn assert_tells_statuses(stage: &Stage, shown: &str) {
+    let web = cells(shown, "web");
+    assert_eq!([web["DOES"], web["DONE"], web["FILES"]], ["Transfer", "25%", "3/10"], "{shown}");
+    assert_eq!([web["BYTES"], web["RATE"], web["LEFT"]], ["1.0Gi/4.0Gi", "100.0Mi/s", "30.0s"], "{shown}");
+    let job = stage.jobs.get("web").await.unwrap();
+    let success: Timestamp = syncjob::text(&job, "/lastSuccessTime").parse().unwrap();
+    let headline: Timestamp = shown.split_whitespace().next().unwrap().parse().unwrap();
+    let lag = Duration::try_from(headline.duration_since(success)).unwrap();
+    // The headline leaves out the fraction of its second.
+    let mut lags = (0..1000).map(|ms| operator::human::duration(lag + Duration::from_millis(ms)));
+    assert!(lags.any(|lag| lag == web["LAG"]), "since {success}: {shown}");
+
+    let (other, job) = (cells(shown, "other"), stage.jobs.get("other").await.unwrap());
+    assert_eq!([other["DOES"], other["RATE"], other["LAG"]], ["Queued", "-", "-"], "{shown}");
+    let why = syncjob::text(&job, "/activeRun/message");
+    assert!(other["WHY"].contains(" in the queue: ") && why.starts_with(other["WHY"]), "{why}: {shown}");
+}
+
 #[tokio::test]
 async fn top_shows_in_a_terminal_what_jobs_do_and_follows_them() {
-    let (stage, _controller) = Stage::with_controller("plugin-top").await.unwrap();
-    stage.sync("web", json!({})).await.unwrap();
-    let pods = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
+    let stage = Stage::new("plugin-top").await.unwrap();
+    let _controller = stage.controller_with(&["--leader-elect=false", "--max-runs=1"]).await.unwrap();
+    let pods = run_while_another_waits(&stage).await;
     let once = told(&stage, &["top", "--once"]).await;
     assert!(once.lines().next().unwrap().contains(" 1 running ("), "{once}");
     assert!(once.lines().nth(2).unwrap().starts_with("web "), "{once}");
@@ -106,11 +158,12 @@ async fn top_shows_in_a_terminal_what_jobs_do_and_follows_them() {
         };
         wait::poll_for(&format!("the terminal shows {part:?}"), PATIENCE, look).await.unwrap()
     };
-    let running = shown(" 1 running (").await;
+    let running = shown(" 1 running (100.0Mi/s), 0 starting, 1 waiting, 0 at rest").await;
     assert!(running.lines().nth(1).unwrap().starts_with("SYNCJOB   DOES"), "{running}");
-    stage.kubelet.succeed(&pods[0], &pods[1], &good_report("web-1")).await.unwrap();
+    assert_tells_statuses(&stage, &running).await;
+    stage.kubelet.succeed(&pods[0], &pods[1], &good_report("web-2")).await.unwrap();
     let rested = shown(" 1 at rest").await;
-    assert!(rested.contains("web       Succeeded"), "{rested}");
+    assert_eq!(cells(&rested, "web")["DOES"], "Succeeded", "{rested}");
     tmux(&socket, &["send-keys", "C-c"]).await;
     shown("ended").await;
     tmux(&socket, &["kill-server"]).await;
