@@ -112,14 +112,15 @@ pub async fn poll(what: &str, limit: Duration, holds: impl AsyncFn() -> bool) ->
 
 /// Polls as [`poll`] does, and returns what `look` finds.
 pub async fn poll_for<T>(what: &str, limit: Duration, look: impl AsyncFn() -> Option<T>) -> Result<T> {
-    let found = async {
+    // On the heap: tests are so long that their futures fill the stacks of their threads.
+    let found = Box::pin(async {
         loop {
             if let Some(found) = look().await {
                 return found;
             }
             tokio::time::sleep(PAUSE).await;
         }
-    };
+    });
     tokio::time::timeout(limit, found).await.with_context(|| format!("waited in vain until {what}"))
 }
 

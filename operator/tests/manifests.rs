@@ -381,7 +381,7 @@ fn each_package_of_others_that_the_workspace_names_has_a_row_that_says_what_it_i
     let manifests = members.iter().map(|folder| read(&format!("{folder}/Cargo.toml")));
     for manifest in manifests.chain([workspace.clone()]) {
         let mut of_packages = false;
-        for line in manifest.lines() {
+        for line in manifest.lines().filter(|line| !line.starts_with('#')) {
             if let Some(section) = line.strip_prefix('[') {
                 of_packages = section.ends_with("dependencies]");
             } else if let Some((name, _)) = line.split_once(['.', ' ']).filter(|_| of_packages) {
