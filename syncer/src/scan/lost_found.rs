@@ -21,14 +21,14 @@ const NAME: &[u8] = b"lost+found";
 pub(super) fn is_bare(root: &OwnedFd, name: &CStr, uid: u32) -> bool {
     let may_be = uid == 0 && name.to_bytes() == NAME && !rustix::process::geteuid().is_root();
     may_be
-        && match open_child(root, NAME, OFlags::RDONLY).and_then(check_empty) {
+        && match open_child(root, NAME, OFlags::RDONLY).and_then(|folder| check_empty(&folder)) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
         }
 }
 
-fn check_empty(folder: OwnedFd) -> io::Result<()> {
-    each_name(&folder, |_| Err(io::ErrorKind::DirectoryNotEmpty.into()))
+fn check_empty(folder: &OwnedFd) -> io::Result<()> {
+    each_name(folder, |_| Err(io::ErrorKind::DirectoryNotEmpty.into()))
 }
 
 /// Returns whether an entry of the root is a `lost+found` that belongs to root.

@@ -127,7 +127,7 @@ fn a_change_in_a_large_folder_costs_little_and_outlives_the_snapshots_before_it(
     let write =
         |nth: usize, content: &str| fs::write(volume.path().join(format!("file{nth:04}")), content).unwrap();
     (0..1000).for_each(|nth| write(nth, "as all others"));
-    volume.create(&[]);
+    // Otherwise the first one has the stamps of some files only, and what the next ones add depends on the machine's speed.
     volume.let_stamps_settle();
     volume.create(&[]);
     let mut taken = Vec::new();
@@ -139,7 +139,7 @@ fn a_change_in_a_large_folder_costs_little_and_outlives_the_snapshots_before_it(
         taken.push((id, Snapshot::of(volume.path())));
     }
     let added: Vec<u64> = volume.list().iter().map(|it| it["addedBytes"].as_u64().unwrap()).collect();
-    assert!(added[1] > 50_000 && added[2..].iter().all(|bytes| *bytes < added[1] / 20), "{added:?}");
+    assert!(added[0] > 50_000 && added[1..].iter().all(|bytes| *bytes < added[0] / 20), "{added:?}");
     volume.ok("prune", &["--keep-last", "2"]);
     volume.ok("verify", &["--no-heal"]);
     for (id, expected) in &taken[2..] {
