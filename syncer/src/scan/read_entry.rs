@@ -108,18 +108,17 @@ impl<'a> Lookup<'a> {
             result => result?,
         };
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
-        let is_folder_of_root = work.id == ROOT && file_type == FileType::Directory;
+        let is_dir = file_type == FileType::Directory;
         // If the file system folds case, another name may also lead to Volferry's own folder.
-        if is_folder_of_root && self.own == Some(stat.stx_ino) {
+        if work.id == ROOT && is_dir && self.own == Some(stat.stx_ino) {
             return Ok(NamedEntry::Hidden);
         }
-        if self.excludes(work, name, file_type == FileType::Directory, rules) {
+        if self.excludes(work, name, is_dir, rules) {
             return Ok(NamedEntry::Excluded);
         }
-        if is_folder_of_root && lost_found::is_bare(fd, name, stat.stx_uid) {
+        if work.id == ROOT && is_dir && lost_found::is_bare(fd, name, stat.stx_uid) {
             return Ok(NamedEntry::Hidden);
         }
-        let rdev = || rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
         let kind = match file_type {
             FileType::RegularFile => Kind::File { size: stat.stx_size },
             FileType::Directory if work.path.join(name.to_bytes()).is_err() => {
@@ -137,8 +136,8 @@ impl<'a> Lookup<'a> {
                 return Ok(NamedEntry::Excluded);
             }
             FileType::Fifo => Kind::Fifo,
-            FileType::CharacterDevice => Kind::CharDevice { rdev: rdev() },
-            FileType::BlockDevice => Kind::BlockDevice { rdev: rdev() },
+            FileType::CharacterDevice => Kind::CharDevice { rdev: rdev(&stat) },
+            FileType::BlockDevice => Kind::BlockDevice { rdev: rdev(&stat) },
             FileType::Socket => Kind::Socket,
             FileType::Unknown => return Ok(NamedEntry::Socket),
         };
@@ -201,6 +200,10 @@ impl<'a> Lookup<'a> {
 /// answer from an old cache.
 pub(super) fn stat(fd: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
     rustix::fs::statx(fd, name, flags, FIELDS)
+}
+
+fn rdev(stat: &Statx) -> u64 {
+    rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor)
 }
 
 fn mount_of(stat: &Statx) -> Option<u64> {
