@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# Programs are not told of jobs that they cannot take part in, which cargo complains of.
+unexport MAKEFLAGS
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/volferry
 export CARGO_TARGET_DIR ?= $(CACHE)/target

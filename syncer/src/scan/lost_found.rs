@@ -1,8 +1,8 @@
 //! Decides whether a folder is the `lost+found` of a file system, which is no part of the data.
 //!
-//! ext4 has one in the root of each volume: `e2fsck` puts what it recovers there, and it belongs to root. So that others
-//! can sync the volume, a scan takes it as not there if they may not read it, or if it is empty, since they could not
-//! give it the metadata of another one. No run deletes root's because the source has none.
+//! ext4 has one in the root of each volume: `e2fsck` puts what it recovers there, and it belongs to root. So that
+//! others can sync the volume, a scan takes it as not there if they may not read it, or if it is empty, since they
+//! could not give it the metadata of another one. No run deletes root's because the source has none.
 
 use std::{ffi::CStr, io, os::fd::OwnedFd};
 

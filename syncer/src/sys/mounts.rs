@@ -31,7 +31,8 @@ struct LastTable {
     table: Arc<MountTable>,
 }
 
-/// The age at which the list is read again in any case: the kernel does not tell that a folder with a mount was renamed.
+/// The age at which the list is read again in any case: the kernel does not tell that a folder with a mount was
+/// renamed.
 const OLD: Duration = Duration::from_secs(1);
 
 impl LastTable {

@@ -14,8 +14,8 @@ fn change(source: &std::path::Path, seed: u64) {
     for n in 0..40 {
         tree::file(&source.join(format!("small{n}")), &rng.bytes(2000 + seed as usize));
     }
-    // More than windows and queues hold, also where a busy machine makes the path look far: so the source has not read all
-    // of it when the run stops.
+    // More than windows and queues hold, also where a busy machine makes the path look far: so the source has not read
+    // all of it when the run stops.
     for n in 0..24 {
         tree::file(&source.join(format!("large{n}")), &rng.bytes(1_300_000 + seed as usize));
     }

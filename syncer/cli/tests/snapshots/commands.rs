@@ -318,7 +318,8 @@ fn a_command_waits_for_the_lock_as_long_as_it_is_told_to() {
     let mut waiting = volume.command("create", &["--wait-lock", "10m"]);
     let mut waiting = waiting.stdout(std::process::Stdio::null()).spawn().unwrap();
     let fds = format!("/proc/{}/fd", waiting.id());
-    // The command opens the lock, which this process holds, for a moment at each try: a pause between looks would miss it.
+    // The command opens the lock, which this process holds, for a moment at each try: a pause between looks would miss
+    // it.
     while waiting.try_wait().unwrap().is_none() && !opens(&fds, "lock") {
         std::thread::yield_now();
     }

@@ -127,7 +127,7 @@ fn a_change_in_a_large_folder_costs_little_and_outlives_the_snapshots_before_it(
     let write =
         |nth: usize, content: &str| fs::write(volume.path().join(format!("file{nth:04}")), content).unwrap();
     (0..1000).for_each(|nth| write(nth, "as all others"));
-    // Otherwise the first one has the stamps of some files only, and what the next ones add depends on the machine's speed.
+    // Otherwise the first one has the stamps of some files only, and what the next ones add depends on the speed.
     volume.let_stamps_settle();
     volume.create(&[]);
     let mut taken = Vec::new();
