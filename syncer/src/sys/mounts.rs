@@ -5,6 +5,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read as _},
+    iter, mem,
     os::unix::ffi::OsStrExt as _,
     path::Path,
     sync::Arc,
@@ -65,7 +66,13 @@ impl MountTable {
 
     /// Yields the mounts in the list's order: of two at one place, the later one is seen.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Mount<'_>> {
-        self.0.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(Mount)
+        let mut rest = &*self.0;
+        iter::from_fn(move || {
+            let end = memchr::memchr(b'\n', rest)?;
+            let line = &rest[..end];
+            rest = &rest[end + 1..];
+            Some(Mount(line))
+        })
     }
 
     /// Returns the mount that a path without links is on: the deepest one above it, and of several, the last.
@@ -136,7 +143,12 @@ impl<'m> Mount<'m> {
 }
 
 fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|byte| *byte == b' ')
+    let mut ends = memchr::memchr_iter(b' ', line).chain(iter::once(line.len()));
+    let mut start = 0;
+    iter::from_fn(move || {
+        let end = ends.next()?;
+        Some(&line[mem::replace(&mut start, end + 1)..end])
+    })
 }
 
 /// Decodes a field: the kernel writes spaces and similar bytes as a backslash and three octal digits.
