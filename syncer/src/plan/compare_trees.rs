@@ -268,9 +268,9 @@ fn has_own_dir(dir: &Dir) -> bool {
     dir.children().any(|(name, _)| name == OWN_DIR)
 }
 
-/// Removes the delete of a root's `lost+found` from a plan of the root.
+/// Removes the delete of a `lost+found` of user 0 from the plan of a tree's root.
 fn spare_lost_found(plan: &mut DirPlan, there: &Dir) {
-    let found = (0..).zip(&there.listing).find(|(_, entry)| lost_found::is_roots(entry));
+    let found = (0..).zip(&there.listing).find(|(_, entry)| lost_found::is_spared(entry));
     if let Some((index, _)) = found.filter(|_| !plan.deletes.is_empty()) {
         plan.deletes.retain(|at| *at != index);
     }

@@ -1,8 +1,8 @@
-//! Decides whether a folder is the `lost+found` of a file system, which is no part of the data.
+//! Decides whether a folder at the top of a tree is the `lost+found` of its file system.
 //!
-//! ext4 has one in the root of each volume: `e2fsck` puts what it recovers there, and it belongs to root. So that
-//! others can sync the volume, a scan takes it as not there if they may not read it, or if it is empty, since they
-//! could not give it the metadata of another one. No run deletes root's because the source has none.
+//! `mkfs.ext4` makes one in each volume, for what `e2fsck` recovers, and gives it to user 0. Other users could neither
+//! read one that is closed nor give an empty one the metadata of another. So that they can sync the volume, a scan
+//! takes both as not there. What is in one that they may read is data, as is all that user 0 reads.
 
 use std::{ffi::CStr, io, os::fd::OwnedFd};
 
@@ -13,11 +13,11 @@ use crate::{
     sys::root::{each_name, open_child},
 };
 
-/// The name that `mkfs` and `fsck` give to it, in the root of a file system.
+/// The name by which `e2fsck` finds it.
 const NAME: &[u8] = b"lost+found";
 
-/// Returns whether the folder `name` of the root, which belongs to user `uid`, is root's `lost+found` without anything
-/// that this process may read.
+/// Returns whether the folder `name` of a tree's `root`, which belongs to user `uid`, is a `lost+found` of user 0 in
+/// which this process, of another user, can read nothing.
 pub(super) fn is_bare(root: &OwnedFd, name: &CStr, uid: u32) -> bool {
     let may_be = uid == 0 && name.to_bytes() == NAME && !rustix::process::geteuid().is_root();
     may_be
@@ -31,7 +31,8 @@ fn check_empty(folder: &OwnedFd) -> io::Result<()> {
     each_name(folder, |_| Err(io::ErrorKind::DirectoryNotEmpty.into()))
 }
 
-/// Returns whether an entry of the root is a `lost+found` that belongs to root.
-pub(crate) fn is_roots(entry: &Entry<'_>) -> bool {
+/// Returns whether an entry of a tree's root is a `lost+found` of user 0, which no run deletes because the source has
+/// none.
+pub(crate) fn is_spared(entry: &Entry<'_>) -> bool {
     entry.kind == Kind::Dir && entry.name == NAME && entry.meta.owner.uid == 0
 }

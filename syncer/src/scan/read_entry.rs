@@ -46,7 +46,7 @@ pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
 
 /// The entry that a name in a directory leads to.
 pub(super) enum NamedEntry<'a> {
-    /// Volferry's own folder, or a bare `lost+found`.
+    /// Volferry's own folder, or a [bare](lost_found::is_bare) `lost+found`.
     Hidden,
     /// An entry; its device and inode if it may have other names; and further data.
     Entry(Entry<'a>, Option<(u64, u64)>, Beside),

@@ -22,17 +22,17 @@ const BUFFER_BYTES: usize = 8 << 10;
 #[derive(Debug, Default)]
 pub struct MountTable(Vec<u8>);
 
-/// The list as it was read last. To write it takes the kernel longer than all else that finds the place of a tree.
+/// Keeps the list as it was read last, because several guards of a run ask for it, and the kernel is slow to write it.
 static LAST: Mutex<Option<LastTable>> = Mutex::new(None);
 
 struct LastTable {
-    /// The file that it was read from, by which the kernel tells that something was mounted or unmounted since.
+    /// The file that it was read from, by which the kernel reports that something was mounted or unmounted since.
     file: File,
     read: Instant,
     table: Arc<MountTable>,
 }
 
-/// The age at which the list is read again in any case: the kernel does not tell that a folder with a mount was
+/// The age at which the list is read again in any case: the kernel reports mounts, but not that a folder above one was
 /// renamed.
 const OLD: Duration = Duration::from_secs(1);
 
@@ -53,7 +53,7 @@ impl LastTable {
 }
 
 impl MountTable {
-    /// Returns the list, in which renamed folders may have the names of a second ago.
+    /// Returns the list. Folders that were renamed within the last second may have their old names in it.
     ///
     /// # Errors
     /// That of reading, as without `/proc`.
