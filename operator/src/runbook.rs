@@ -77,9 +77,21 @@ fn reason_page(reason: &Reason) -> Page {
     Page { name: reason.to_string(), text: ended(&text) }
 }
 
-/// Returns a template of Prometheus with `NAMESPACE` and `NAME` in place of the labels.
+/// Returns a template of Prometheus with words such as `NAMESPACE` in place of the labels.
 fn with_names(template: &str) -> String {
-    template.replace("{{ $labels.namespace }}", "NAMESPACE").replace("{{ $labels.name }}", "NAME")
+    let mut parts = template.split("{{ ");
+    let mut text = parts.next().unwrap_or_default().to_string();
+    let mut condition = "";
+    for part in parts {
+        let (placeholder, rest) = part.split_once(" }}").unwrap_or((part, ""));
+        match placeholder.strip_prefix("with $labels.") {
+            Some(label) => condition = label,
+            None if placeholder == "end" => {}
+            None => text += &placeholder.strip_prefix("$labels.").unwrap_or(condition).to_uppercase(),
+        }
+        text += rest;
+    }
+    text
 }
 
 /// Adds a paragraph in lines of [`COLUMNS`] at most.

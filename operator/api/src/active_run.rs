@@ -110,6 +110,9 @@ pub struct ActiveRun {
     /// When a run that found a volume in use takes a place again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub again_time: Option<MicroTime>,
+    /// Whether the run passes the guards, as its SyncRun asks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
     /// The snapshot that the run restores in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,

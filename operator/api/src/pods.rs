@@ -52,8 +52,7 @@ pub struct PodSettings {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// The pods' ServiceAccount, which must be allowed to patch this SyncJob's status. Absent: one is made for
-    /// the job.
+    /// The pods' ServiceAccount, to which the operator gives the rights that they need. Absent: one is made for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), extend("x-kubernetes-validations" = rules::object_name()))]
     pub service_account_name: Option<String>,

@@ -348,7 +348,7 @@ pub(super) fn run_status() -> [Rule; 1] {
 }
 
 /// Forbids changes of a SyncRun's spec, except that the operator completes one that a person created, once.
-pub(super) fn run() -> [Rule; 2] {
+pub(super) fn run() -> [Rule; 3] {
     [
         rule(
             "has(oldSelf.number) ? self == oldSelf : self.syncJob.name == oldSelf.syncJob.name",
@@ -357,6 +357,10 @@ pub(super) fn run() -> [Rule; 2] {
         rule(
             "!has(self.restore) || !has(self.benchmark)",
             "a SyncRun has restore or benchmark: remove one of the two, and create another SyncRun for it",
+        ),
+        rule(
+            "!has(self.force) || !self.force || !has(self.restore) && !has(self.benchmark)",
+            "force is for runs from the source: remove it, or restore and benchmark",
         ),
     ]
 }

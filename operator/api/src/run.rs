@@ -66,8 +66,13 @@ use super::{
 #[schemars(extend("x-kubernetes-validations" = rules::run()))]
 pub struct SyncRunSpec {
     /// The SyncJob of this run, in the same namespace. A person who creates a SyncRun writes only this field and, where
-    /// wanted, `restore` or `benchmark`.
+    /// wanted, `force`, `restore` or `benchmark`.
     pub sync_job: SyncJobReference,
+    /// Let the guards pass in this run: it deletes more than `files.deleteLimit`, also where the source is empty, and
+    /// replaces newer files by older ones or a file by one of another name. Look first whether the right volumes are
+    /// mounted. What the owner of a destination demands in a SyncGrant or at an endpoint still holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
     /// Bring the destination back to one of its own snapshots, in place of a run from the source. Afterwards the
     /// SyncJob starts no run until a person resumes it; its condition Restored says how.
     #[serde(skip_serializing_if = "Option::is_none")]

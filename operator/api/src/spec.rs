@@ -378,7 +378,7 @@ pub struct Hooks {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// Where the command runs: in one pod after another, in the order of their names.
+    /// Where the command runs: in all of these pods at once.
     pub target: HookTarget,
     /// The command and its arguments; no shell reads them.
     #[schemars(length(min = 1, max = 64), inner(length(max = 4096)))]

@@ -96,6 +96,8 @@ pub struct Dereferenced {
     pub runs: Vec<Arc<SyncRun>>,
     /// The SyncRun of the run under way, in its current state.
     pub run: Option<SyncRun>,
+    /// The SyncRun of the run under way as it was when its hooks began, if it still has to run `after`.
+    pub owing: Option<SyncRun>,
     /// The earlier captures of which nothing is left.
     pub gone_captures: Vec<String>,
 }

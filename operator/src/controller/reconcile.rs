@@ -229,6 +229,7 @@ async fn inspect(job: &SyncJob, context: &Context) -> Result<Inspected, Error> {
     destination_identity::accept(&mut status, accepted);
     if let (Some(run), Ok(_)) = (&status.active_run, &valid) {
         found.judge_record(job, run);
+        found.owing = run.uid.as_ref().and_then(|uid| context.hooks.owed(uid));
     }
     Ok(Inspected { found, valid, status, now })
 }

@@ -4,16 +4,28 @@ use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, pin::pin, sync:
 
 use clap::Args;
 use futures::{FutureExt as _, StreamExt as _};
-use kube::{Client, Config, ResourceExt as _, client::ClientBuilder, runtime::controller};
+use kube::{
+    Client, Config, ResourceExt as _,
+    client::ClientBuilder,
+    runtime::{
+        controller::{self, Action},
+        reflector::ObjectRef,
+        watcher,
+    },
+};
 use serde_json::{Value, json};
 use thiserror::Error;
+use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
     context::Context,
+    error::Error as ReconcileError,
     last_heard_on_watch::Hearing,
     owner_index,
+    read::Guarded,
     recent::Recent,
     reconcile::{on_error, reconcile},
+    reconcile_timeout::TIMEOUT,
     stores::{Known, watched, watched_by},
     watches::{Controllers, Feeds, Watches, await_api, controllers},
 };
@@ -42,6 +54,9 @@ use crate::{
     },
     volumes::node_watches::volumes,
 };
+
+/// The maximum number of missing SyncJobs that are seen to at a time.
+const GONE_AT_ONCE: usize = 16;
 
 /// The flags of `volferry-operator controller`.
 #[derive(Debug, Clone, Args)]
@@ -293,11 +308,11 @@ async fn work(prepared: Prepared, stop: impl Future<Output = ()>) -> Result<(), 
             .for_each(async |_| {})
             .await;
     });
-    let mut reconciling = pin!(jobs.run(reconcile, on_error, context.clone()).for_each(async |done| {
-        if let Err(controller::Error::ObjectNotFound(job)) = done {
-            let_go(&context, &job.namespace.unwrap_or_default(), &job.name).await;
-        }
-    }));
+    // Without a limit, as nothing is reconciled while the limit is reached.
+    let reconciled = jobs.run(reconcile, on_error, context.clone());
+    let room = Semaphore::new(GONE_AT_ONCE);
+    let mut reconciling =
+        pin!(reconciled.for_each_concurrent(None, |done| see_to_missing(&context, &room, done)));
     context.health.metrics.leads(true);
     let mut pulse = tokio::time::interval(PULSE);
     let (mut stop, mut renewing) = (pin!(stop), pin!(renew(&context)));
@@ -315,6 +330,21 @@ async fn work(prepared: Prepared, stop: impl Future<Output = ()>) -> Result<(), 
     drop(stopped);
     tokio::join!(reconciling, setting, serving);
     Ok(())
+}
+
+/// Lets the SyncJob of a reconciliation go if it was not there, in no more time than a reconciliation may take.
+async fn see_to_missing(
+    context: &Arc<Context>,
+    room: &Semaphore,
+    done: Result<(ObjectRef<Guarded>, Action), controller::Error<ReconcileError, watcher::Error>>,
+) {
+    let Err(controller::Error::ObjectNotFound(job)) = done else { return };
+    // The semaphore is never closed.
+    let _slot = room.acquire().await.ok();
+    let (namespace, name) = (job.namespace.unwrap_or_default(), job.name);
+    if timeout(TIMEOUT, let_go(context, &namespace, &name)).await.is_err() {
+        tracing::warn!(namespace, name, "what a SyncJob has left was not seen to in time");
+    }
 }
 
 /// Forgets a SyncJob that is gone, and removes what it has left.

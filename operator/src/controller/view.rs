@@ -122,12 +122,13 @@ impl<'a> View<'a> {
         (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), now))
     }
 
-    /// Returns the hooks of the run under way, as its SyncRun recorded them at its start. Restores and benchmarks have
-    /// none.
+    /// Returns the hooks of the run under way, as its SyncRun recorded them at its start; those of the SyncJob if the
+    /// SyncRun is gone, and this process has not seen it begin them. Restores and benchmarks have none.
     pub(crate) fn hooks(&self) -> Option<&Hooks> {
         let run = self.status.active_run.as_ref();
         let run = run.filter(|run| run.restore.is_none() && run.benchmark.is_none());
-        match (run, self.found.run.as_ref().and_then(|run| run.spec.job.as_ref())) {
+        let record = self.found.run.as_ref().or(self.found.owing.as_ref());
+        match (run, record.and_then(|run| run.spec.job.as_ref())) {
             (None, _) => None,
             (Some(_), Some(spec)) => spec.hooks.as_ref(),
             (Some(_), None) => self.own_hooks,

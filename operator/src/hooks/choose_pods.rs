@@ -1,6 +1,6 @@
 //! Chooses the pods, and the container in each, that the command of a hook runs in.
 
-use std::{future, pin::pin, time::Duration};
+use std::{future, pin::pin};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -21,18 +21,15 @@ use super::{
 };
 use crate::{api::Hook, human::clipped};
 
-/// Returns the pods for a hook. `before` waits for a ready one for as long as the command may take, since the
-/// application may have been created with the SyncJob.
+/// Returns the pods for a hook, at the latest at `until`. `before` waits for a ready one for as long as the command may
+/// take, since the application may have been created with the SyncJob. `after` waits for an API server that does not
+/// answer, since an application that is not resumed stays quiesced.
 pub(super) async fn awaited(
     api: &Api<Pod>,
     hook: &Hook,
     point: Point,
-    limit: Duration,
+    until: Instant,
 ) -> Result<Vec<Pod>, HookError> {
-    if point == Point::After {
-        return selected(api, hook, point).await;
-    }
-    let until = Instant::now() + limit;
     let of_hook = watcher::Config::default().labels_from(&selector(hook));
     let changes = watcher(api.clone(), of_hook).default_backoff();
     // The first list is one event. An error is one, too: a watch that is refused begins anew after a pause.
@@ -40,11 +37,22 @@ pub(super) async fn awaited(
         |event: &watcher::Result<Event<Pod>>| !matches!(event, Ok(Event::Init | Event::InitApply(_)));
     let mut changes = pin!(changes.filter(|event| future::ready(is_whole(event))));
     loop {
-        match selected(api, hook, point).await {
-            Err(HookError::NoPod { .. }) if Instant::now() < until => {}
+        let found = timeout_at(until, selected(api, hook, point)).await;
+        match found.unwrap_or(Err(HookError::NoAnswer { point })) {
+            Err(HookError::NoPod { point: Point::Before, .. }) if Instant::now() < until => {}
+            Err(HookError::List { point: Point::After, source })
+                if may_pass(&source) && Instant::now() < until => {}
             found => return found,
         }
         let _ = timeout_at(until, changes.next()).await;
+    }
+}
+
+/// Returns whether the same request may be accepted later: the API server, or the kubelet behind it, was not there.
+pub(super) fn may_pass(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(answer) => answer.code >= 500 || answer.code == 429,
+        _ => true,
     }
 }
 

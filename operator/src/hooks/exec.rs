@@ -5,9 +5,15 @@ use std::{collections::VecDeque, fmt::Write as _, time::Duration};
 use contract::{Escaping, chain};
 use futures::future::join_all;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
-use kube::{Api, Client, ResourceExt as _, api::AttachParams};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{AttachParams, AttachedProcess},
+};
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    time::Instant,
+};
 
 use super::{
     choose_pods,
@@ -19,6 +25,9 @@ use crate::{
     human::{clipped, duration, sentence},
 };
 
+/// The time between two attempts to start a command.
+const PAUSE: Duration = Duration::from_secs(2);
+
 /// Runs the command of a hook in all pods that it selects, in all of them at once, within the hook's timeout. Fails if
 /// the pods cannot be selected, or if the command fails in any of them.
 pub(crate) async fn in_all(
@@ -29,18 +38,21 @@ pub(crate) async fn in_all(
 ) -> Result<(), HookError> {
     let limit = hook_state::timeout(hook, point).map_err(|source| HookError::Invalid { point, source })?;
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
-    let pods = choose_pods::awaited(&api, hook, point, limit).await?;
-    let ends = join_all(pods.iter().map(|pod| in_one(&api, pod, hook, limit))).await;
+    let pods = choose_pods::awaited(&api, hook, point, Instant::now() + limit).await?;
+    let ends = join_all(pods.iter().map(|pod| in_one(&api, pod, hook, point, limit))).await;
     let failures: Vec<String> = ends.into_iter().filter_map(Result::err).collect();
     if failures.is_empty() { Ok(()) } else { Err(HookError::Failed { point, failures, of: pods.len() }) }
 }
 
 /// Runs the command in one pod. Returns a failure as a sentence for the status.
-async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, limit: Duration) -> Result<(), String> {
+async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, point: Point, limit: Duration) -> Result<(), String> {
     let name = pod.name_any();
-    let container = choose_pods::container(pod, hook);
     let tail = Mutex::new(VecDeque::new());
-    let end = tokio::time::timeout(limit, attached(api, &name, &container, hook, &tail)).await;
+    let end = tokio::time::timeout(limit, async {
+        let process = started(api, pod, hook, point, Instant::now() + limit).await?;
+        followed(process, &tail).await
+    });
+    let end = end.await;
     let why = match end {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(why)) => why,
@@ -49,15 +61,30 @@ async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, limit: Duration) -> Resu
     Err(format!("{name}: {why}{}", printed(&tail)))
 }
 
-async fn attached(
+/// Starts the command in one pod. `after` is tried again until `until` while nobody takes the request.
+async fn started(
     api: &Api<Pod>,
-    name: &str,
-    container: &str,
+    pod: &Pod,
     hook: &Hook,
-    tail: &Mutex<VecDeque<u8>>,
-) -> Result<(), String> {
+    point: Point,
+    until: Instant,
+) -> Result<AttachedProcess, String> {
+    let container = choose_pods::container(pod, hook);
     let params = AttachParams::default().container(container).stdin(false).stdout(true).stderr(true);
-    let mut process = api.exec(name, &hook.command, &params).await.map_err(|error| refused(&error))?;
+    loop {
+        let error = match api.exec(&pod.name_any(), &hook.command, &params).await {
+            Ok(process) => return Ok(process),
+            Err(error) => error,
+        };
+        if point == Point::Before || !choose_pods::may_pass(&error) || Instant::now() + PAUSE >= until {
+            return Err(refused(&error));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits for the end of a command, and keeps the last bytes that it prints.
+async fn followed(mut process: AttachedProcess, tail: &Mutex<VecDeque<u8>>) -> Result<(), String> {
     let (output, errors, status) = (process.stdout(), process.stderr(), process.take_status());
     let status = async {
         match status {

@@ -39,6 +39,12 @@ pub enum HookError {
         /// The API server's error.
         source: kube::Error,
     },
+    /// The API server did not answer in time.
+    #[error("The hook {point} cannot run: the API server has not listed the pods in time.")]
+    NoAnswer {
+        /// The hook.
+        point: Point,
+    },
     /// No pod can run the command.
     #[error(
         "The hook {point} found no pod to run in: {found} have the labels {labels}, and none of them {wanted}. Correct \

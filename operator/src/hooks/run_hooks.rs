@@ -7,7 +7,10 @@ use std::{sync::Arc, time::Duration};
 use contract::chain;
 use kube::{Client, ResourceExt as _};
 
-use super::{hook_state::Point, hook_tasks::HookTasks};
+use super::{
+    hook_state::Point,
+    hook_tasks::{DueHook, HookTasks},
+};
 use crate::{
     api::{ActiveRun, HookRun, SyncJob, SyncJobStatus, SyncRun},
     controller::{context::Context, dereference, error::Error, stores::Known, view::View},
@@ -54,7 +57,9 @@ fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> S
     let begun = view.active().and_then(|run| Some((run, point.state(run)?)));
     let id = begun.map(|(run, state)| format!("{} {point} {}", run.id, state.start_time.0));
     let uid = job.uid().unwrap_or_default();
-    let end = context.hooks.poll(&context.client, job, format!("{uid} {id:?}"), point, hook);
+    let run = view.active().map_or("", |run| &run.id);
+    let due = DueHook { job, run, id: format!("{uid} {id:?}"), point, hook };
+    let end = context.hooks.poll(&context.client, due);
     end.map_or(Step::Hook(HookStep::Await(point)), |failure| Step::Hook(HookStep::End(point, failure)))
 }
 
@@ -101,17 +106,23 @@ pub(crate) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Op
     }
 }
 
-/// Stops the pods of a run, runs its hook `after`, and deletes its SyncRun.
+/// Stops the pods of a run, runs its hook `after` once `before` has ended, and deletes its SyncRun.
 async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &SyncRun) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
     tracing::info!(namespace, name, "the SyncJob is gone; its run ends with the hook after");
     while let Err(error) = stop(client, known, run).await {
         pause(&namespace, &name, &chain(&error)).await;
     }
+    hooks.end_of(run, Point::Before).await;
     let after = run.spec.job.as_ref().and_then(|job| job.hooks.as_ref()?.after.as_ref());
-    if let Some(hook) = after
-        && let Some(failure) = hooks.run(client, &namespace, hook, Point::After).await
-    {
+    let end = match hooks.end_of(run, Point::After).await {
+        Some(end) => end,
+        None => match after {
+            Some(hook) => hooks.run(client, &namespace, hook, Point::After).await,
+            None => None,
+        },
+    };
+    if let Some(failure) = end {
         tracing::warn!(namespace, name, failure, "the hook after of a run whose SyncJob is gone failed");
     }
     while let Err(error) = write_record::delete(client, run).await {

@@ -89,6 +89,9 @@ pub(super) enum ClusterCommand {
     RunNow {
         /// The SyncJob.
         job: String,
+        /// Let the guards pass in this run, such as those against an empty source and too many deletes.
+        #[arg(long)]
+        force: bool,
         /// Wait until the run has ended; exit code 1 if it does not succeed.
         #[arg(long)]
         wait: bool,

@@ -37,7 +37,9 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
         It::Top { all_namespaces, once } => top::run(cluster, all_namespaces, once).await,
         It::Runs { job, form } => runs(cluster, &job, form).await,
         It::Logs { name, end, follow } => logs::run(cluster, name, end.map(Into::into), follow).await,
-        It::RunNow { job, wait, form } => run_now(cluster, &job, wait, form).await,
+        It::RunNow { job, force, wait, form } => {
+            run_now(cluster, &job, SyncRunSpec { force, ..SyncRunSpec::default() }, wait, form).await
+        }
         It::Cancel { job } => cancel(cluster, &job).await,
         It::Suspend { job } => suspend(cluster, &job).await,
         It::Resume { job } => resume(cluster, &job).await,
@@ -118,9 +120,15 @@ async fn runs(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginErr
     }
 }
 
-async fn run_now(cluster: &Cluster, name: &str, wait: bool, form: Form) -> Result<(), PluginError> {
+async fn run_now(
+    cluster: &Cluster,
+    name: &str,
+    asked: SyncRunSpec,
+    wait: bool,
+    form: Form,
+) -> Result<(), PluginError> {
     let job = cluster.job(name).await?;
-    let run = cluster.create_run(name, "now", SyncRunSpec::default()).await?;
+    let run = cluster.create_run(name, "now", asked).await?;
     if job.spec.suspend {
         let path = lines::path(&job);
         output::complain(&format!("warning: SyncJob {path} is suspended: the run starts once it is resumed"));

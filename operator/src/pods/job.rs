@@ -147,6 +147,7 @@ fn params(of: &Try<'_>) -> contract::RunParams {
         run: names::try_id(&of.run.id, of.run.past_tries()),
         demands,
         expect_volume: of.expect_volume,
+        force: of.run.force,
         snapshot_before: restore::tag_before(of.run),
         restore_paths: restore::paths(of.run),
         content_hash: *of.changes != Changes::Unlisted,

@@ -24,6 +24,7 @@ use kube::{
 };
 use serde_json::json;
 use thiserror::Error;
+use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     choose_content,
@@ -37,6 +38,7 @@ use crate::{
         pause_after_failure::pause_after,
         read::{DereferenceError, Guarded},
         recent::Recent,
+        reconcile_timeout::TIMEOUT,
         watches::{await_kind, scoped},
     },
     fault::Fault,
@@ -467,7 +469,8 @@ async fn reconcile(
     if choose_content::source(&claim).is_none() {
         return Ok(Action::await_change());
     }
-    let step = populator.advance(&claim).await?;
+    let late = |late: Elapsed| Err(cannot("fill a claim in time")(kube::Error::Service(late.into())));
+    let step = timeout(TIMEOUT, populator.advance(&claim)).await.unwrap_or_else(late)?;
     populator.failures.forget(&claim.uid().unwrap_or_default());
     Ok(match step {
         FillStep::Done => {

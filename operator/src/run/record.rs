@@ -92,6 +92,7 @@ fn taken(run: &ActiveRun) -> Fault {
 pub fn sync_run(job: &SyncJob, run: &ActiveRun) -> SyncRun {
     let spec = SyncRunSpec {
         sync_job: SyncJobReference { name: job.name_any(), uid: job.uid(), generation: Some(run.generation) },
+        force: run.force,
         restore: run.restore.clone(),
         benchmark: run.benchmark.clone(),
         cause: run.cause,
@@ -258,7 +259,7 @@ pub fn preset(run: &SyncRun, now: Timestamp) -> Option<SyncRunStatus> {
     }
     let mut new = run.status.clone().unwrap_or_default();
     let message = "The operator fills in spec.number and spec.cause of a SyncRun, and starts no run for one that has \
-                   them already. Create one with spec.syncJob alone, and restore or benchmark where wanted.";
+                   them already. Create one with spec.syncJob alone, and force, restore or benchmark where wanted.";
     let generation = run.metadata.generation.unwrap_or(1);
     let cause = Cause { reason: &Reason::InvalidSpec, message, generation };
     new.observed_generation = Some(generation);

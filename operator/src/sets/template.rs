@@ -26,6 +26,8 @@ const FORMS: &str =
     "write {{ .claim.name }} or {{ .claim.labels.KEY }}, where KEY is the whole key of a label";
 /// What stands for each value of a claim while no claim matches.
 const SAMPLE: &str = "sample";
+/// The value of each label of that claim. It differs from the name, since a template may use both for two claims.
+const SAMPLE_LABEL: &str = "sample-label";
 
 /// The values of a claim that stand for placeholders.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +56,7 @@ impl<'a> Values<'a> {
         let Some(key) = asked.strip_prefix(".claim.labels.").filter(|key| !key.is_empty()) else {
             return Err(format!("`{OPEN}{placeholder}{CLOSE}` is no placeholder: {FORMS}"));
         };
-        let Some(labels) = self.labels else { return Ok(SAMPLE) };
+        let Some(labels) = self.labels else { return Ok(SAMPLE_LABEL) };
         match labels.get(key).filter(|value| !value.is_empty()) {
             Some(value) => Ok(value),
             None => Err(format!(

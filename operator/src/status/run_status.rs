@@ -50,6 +50,7 @@ pub fn new_run(
         generation,
         spec_hash: None,
         trigger,
+        force: false,
         restore: None,
         benchmark: None,
         source: None,

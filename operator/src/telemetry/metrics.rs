@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, sync::atomic::AtomicU64};
 
-use contract::{RunResult, Timings, regression::PHASES};
+use contract::{Reason, RunResult, Timings, regression::PHASES};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -295,7 +295,7 @@ impl Metrics {
         self.phases_ended(&run.timings);
         self.hooks_ended(run);
         if run.result != RunResult::Succeeded {
-            let reason = run.reason.as_deref().unwrap_or("Unknown").into();
+            let reason = run.reason.as_ref().map_or("Unknown", series_word).into();
             self.failures.get_or_create(&ReasonLabels { namespace: namespace.clone(), reason }).inc();
         }
         let kind = |kind| KindLabels { namespace: namespace.clone(), kind };
@@ -410,6 +410,11 @@ impl Metrics {
         }
         text
     }
+}
+
+/// Returns the label's value for a reason. Pods may report any word, and each new one would be a series for ever.
+fn series_word(reason: &Reason) -> &str {
+    if matches!(reason, Reason::Other(_)) { "Other" } else { reason }
 }
 
 fn word(result: RunResult) -> &'static str {

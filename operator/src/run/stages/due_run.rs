@@ -47,9 +47,10 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     let asked = asked_run.map(|asked| &asked.spec);
     let restore = asked.and_then(|asked| asked.restore.clone());
     let benchmark = asked.and_then(|asked| asked.benchmark.clone());
+    let force = asked.is_some_and(|asked| asked.force);
     let spec_hash = Some(situation.job.spec_hash.clone());
     let uid = asked_run.and_then(ResourceExt::uid);
-    let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, restore, benchmark, ..run };
+    let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, force, restore, benchmark, ..run };
     Step::Begin(Box::new(queued::demanded(situation, demand, run))).into()
 }
 

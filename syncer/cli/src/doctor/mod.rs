@@ -235,17 +235,13 @@ fn udp_buffers() -> Vec<Finding> {
 /// Turns the outcome of a dry run into findings.
 fn dry_run(outcome: &Outcome) -> Vec<Finding> {
     let Report { work, failures, message, notes, .. } = &outcome.report;
-    let mut findings: Vec<Finding> = notes
-        .iter()
-        .map(|note| {
-            Finding::new(
-                Check::DryRun,
-                Severity::Note,
-                note.clone(),
-                "`volferry help sync` explains the flags",
-            )
-        })
-        .collect();
+    let note = |note: &String| Finding {
+        check: Check::DryRun,
+        severity: Severity::Note,
+        message: note.clone(),
+        hint: None,
+    };
+    let mut findings: Vec<Finding> = notes.iter().map(note).collect();
     findings.push(match outcome.exit {
         ExitCode::Done => {
             let message = format!(

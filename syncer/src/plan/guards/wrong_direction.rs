@@ -37,8 +37,8 @@ pub(super) fn wrong_direction(
     Ok((newer > 0).then(|| Refused {
         reason: Reason::WrongDirection,
         problem: format!(
-            "the source is itself a destination of runs, and {newer} files that the run would delete or replace are newer than \
-             anything in it"
+            "the source is itself a destination of runs, and the run would delete or replace newer files than any in it \
+             ({newer})"
         ),
         remedy: "see that source and destination are not the wrong way round",
     }))
