@@ -13,7 +13,10 @@ fn both(on_failure: &str) -> Value {
     let mut before = hook(on_failure);
     // So long it waits for an application.
     before["timeout"] = json!("1s");
-    json!({"hooks": {"before": before, "after": hook(on_failure)}})
+    let mut after = hook(on_failure);
+    // So long it is tried again, since no kubelet takes the command.
+    after["timeout"] = json!("1s");
+    json!({"hooks": {"before": before, "after": after}})
 }
 
 fn failure(run: &DynamicObject, point: &str) -> String {
@@ -158,6 +161,41 @@ async fn a_job_that_is_deleted_together_with_its_run_runs_after_all_the_same() {
     stage.kubelet.start_both("web", &[]).await.unwrap();
     controller.until_asked("GET pods/exec", 1).await.unwrap();
     stage.kubectl.run(&["delete", "syncruns,syncjobs", "--all", "--wait=false"]).unwrap();
+    tokio::select! {
+        asked = controller.until_asked("GET pods/exec", 2) => asked.unwrap(),
+        error = stage.kubelet.release("web") => panic!("{error:?}"),
+    }
+}
+
+/// Else what `before` holds still is resumed first, and stays so.
+#[tokio::test]
+async fn after_waits_for_a_before_that_runs_while_its_job_is_deleted() {
+    let (stage, controller) = Stage::with_controller("hooks-overtaken").await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    let mut patient = both("Continue");
+    patient["hooks"]["before"]["timeout"] = json!("1m");
+    stage.sync("web", patient).await.unwrap();
+    stage.kubelet.start_both("web", &[]).await.unwrap();
+    let begun = |job: &DynamicObject| syncjob::status(job, "/activeRun/hooks/before/startTime").is_string();
+    stage.until("web", "the hook has begun", begun).await.unwrap();
+    stage.jobs.delete("web", &DeleteParams::default()).await.unwrap();
+    stage.kubelet.deleted_pod("web", Side::Source).await.unwrap();
+    application(&stage).await.unwrap();
+    tokio::select! {
+        asked = controller.until_asked("GET pods/exec", 2) => asked.unwrap(),
+        error = stage.kubelet.release("web") => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn after_of_a_deleted_run_is_that_of_its_own_spec() {
+    let (stage, controller) = Stage::with_controller("hooks-own").await.unwrap();
+    stage.may_run_hooks().await.unwrap();
+    application(&stage).await.unwrap();
+    stage.sync("web", both("Continue")).await.unwrap();
+    start_both(&stage).await;
+    stage.patch("web", json!({"spec": {"hooks": null}})).await.unwrap();
+    stage.runs.delete("web-1", &DeleteParams::default()).await.unwrap();
     tokio::select! {
         asked = controller.until_asked("GET pods/exec", 2) => asked.unwrap(),
         error = stage.kubelet.release("web") => panic!("{error:?}"),

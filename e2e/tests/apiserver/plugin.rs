@@ -196,6 +196,8 @@ async fn the_plugin_suspends_and_resumes_and_its_errors_name_the_object() {
         String::from_utf8_lossy(&made.stderr).contains("\nhint: kubectl volferry resume -n "),
         "{made:?}"
     );
+    let forced = told(&stage, &["run-now", "web", "--force", "-o", "json"]).await;
+    assert_eq!(serde_json::from_str::<Value>(&forced).unwrap()["spec"]["force"], json!(true));
     assert_eq!(told(&stage, &["resume", "web"]).await, "syncjob.volferry.dev/web resumed\n");
     assert_eq!(is_suspended().await, json!(false));
 

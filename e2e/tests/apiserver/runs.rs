@@ -64,8 +64,14 @@ async fn a_syncrun_that_a_person_makes_is_a_run_now_and_one_that_is_deleted_ends
     stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
-    syncjob::create(&stage.runs, syncjob::run_now("before-upgrade", "web")).await.unwrap();
+    let mut forced = syncjob::run_now("before-upgrade", "web");
+    forced["spec"]["force"] = json!(true);
+    syncjob::create(&stage.runs, forced).await.unwrap();
     let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
+    let is_forced = |pod: &Pod| {
+        pod.spec.as_ref().unwrap().containers[0].args.iter().flatten().any(|arg| arg == "--force")
+    };
+    assert!(!is_forced(&first[0]) && is_forced(&second[0]), "{second:?}");
     let run = stage.runs.get("before-upgrade").await.unwrap();
     assert_eq!((&run.data["spec"]["cause"], &run.data["spec"]["number"]), (&json!("Manual"), &json!(2)));
     let changed = Patch::Merge(json!({"spec": {"number": 3}}));

@@ -35,7 +35,7 @@ use crate::{
         remove_old_versions::{EntryAt, OldVersions, SavedEntry},
         special_entries,
         staging::staged_file::link_held,
-        state::{private_dir::Private, staging_names::OWNERS, state_names},
+        state::{private_dir::Private, staging_names::OWNERS},
     },
     entry::{Entry, FullMeta, Kind, Meta},
     measure::monitor::Monitor,
@@ -203,14 +203,12 @@ impl BackupDir {
         Ok(SavedEntry { folder, name: at.name.into(), identity: Identity::of(&stat), was_moved: true })
     }
 
-    /// Renames an entry, replacing any entry that an earlier run left under the new name, folders included.
+    /// Renames an entry, replacing what an earlier run left under the new name. Fails with `NOTEMPTY` if that is a
+    /// folder with old versions of other paths.
     fn rename(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> Result<(), Errno> {
         match from.rename(to) {
             Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) => {
-                let aside = self.fresh_name();
-                to.rename(EntryAt::staged(self.root.as_fd(), aside.as_bytes()))?;
-                let removed = state_names::remove_dir(self.root.as_fd(), aside.as_bytes());
-                removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+                rustix::fs::unlinkat(to.dir, to.name, AtFlags::REMOVEDIR)?;
                 from.rename(to)
             }
             result => result,
@@ -297,10 +295,13 @@ impl BackupDir {
         rustix::fs::fsync(&copy)?;
         Ok(Identity::of(&rustix::fs::fstat(&copy)?))
     }
-}
 
-impl OldVersions for BackupDir {
-    fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>> {
+    fn save_entry(
+        &self,
+        at: EntryAt<'_>,
+        path: &RelPath,
+        monitor: &Monitor,
+    ) -> io::Result<Option<SavedEntry>> {
         let Some(held) = hold(at)? else { return Ok(None) };
         let stat = rustix::fs::fstat(&held)?;
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
@@ -322,6 +323,17 @@ impl OldVersions for BackupDir {
         }
         let identity = self.copy(at, &held, &folder, monitor)?;
         Ok(Some(SavedEntry { folder, name: at.name.into(), identity, was_moved: false }))
+    }
+}
+
+impl OldVersions for BackupDir {
+    fn save(&self, at: EntryAt<'_>, path: &RelPath, monitor: &Monitor) -> io::Result<Option<SavedEntry>> {
+        self.save_entry(at, path, monitor).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOTEMPTY) => io::Error::other(
+                "the backup folder has a folder of this name, with old versions of other paths: name another folder",
+            ),
+            _ => error,
+        })
     }
 
     fn has(&self, at: EntryAt<'_>, path: &RelPath) -> bool {

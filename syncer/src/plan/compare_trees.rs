@@ -268,7 +268,7 @@ fn has_own_dir(dir: &Dir) -> bool {
     dir.children().any(|(name, _)| name == OWN_DIR)
 }
 
-/// Removes the delete of a `lost+found` of user 0 from the plan of a tree's root.
+/// Removes the delete of a `lost+found` from the plan of a tree's root.
 fn spare_lost_found(plan: &mut DirPlan, there: &Dir) {
     let found = (0..).zip(&there.listing).find(|(_, entry)| lost_found::is_spared(entry));
     if let Some((index, _)) = found.filter(|_| !plan.deletes.is_empty()) {

@@ -1,8 +1,8 @@
 //! Decides whether a folder at the top of a tree is the `lost+found` of its file system.
 //!
 //! `mkfs.ext4` makes one in each volume, for what `e2fsck` recovers, and gives it to user 0. Other users could neither
-//! read one that is closed nor give an empty one the metadata of another. So that they can sync the volume, a scan
-//! takes both as not there. What is in one that they may read is data, as is all that user 0 reads.
+//! read one that is closed nor give an empty one the metadata of another. So that they can sync the volume, and a fresh
+//! volume counts as empty, a scan takes both as not there. What is in one that the process may read is data.
 
 use std::{ffi::CStr, io, os::fd::OwnedFd};
 
@@ -17,10 +17,9 @@ use crate::{
 const NAME: &[u8] = b"lost+found";
 
 /// Returns whether the folder `name` of a tree's `root`, which belongs to user `uid`, is a `lost+found` of user 0 in
-/// which this process, of another user, can read nothing.
+/// which this process can read nothing.
 pub(super) fn is_bare(root: &OwnedFd, name: &CStr, uid: u32) -> bool {
-    let may_be = uid == 0 && name.to_bytes() == NAME && !rustix::process::geteuid().is_root();
-    may_be
+    (uid == 0 && name.to_bytes() == NAME)
         && match open_child(root, NAME, OFlags::RDONLY).and_then(|folder| check_empty(&folder)) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
@@ -31,8 +30,8 @@ fn check_empty(folder: &OwnedFd) -> io::Result<()> {
     each_name(folder, |_| Err(io::ErrorKind::DirectoryNotEmpty.into()))
 }
 
-/// Returns whether an entry of a tree's root is a `lost+found` of user 0, which no run deletes because the source has
-/// none.
+/// Returns whether an entry of a tree's root is a `lost+found`, which no run deletes because the source has none: the
+/// source may have one that it cannot read any more. A copy belongs to whoever made it.
 pub(crate) fn is_spared(entry: &Entry<'_>) -> bool {
-    entry.kind == Kind::Dir && entry.name == NAME && entry.meta.owner.uid == 0
+    entry.kind == Kind::Dir && entry.name == NAME
 }

@@ -211,7 +211,7 @@ fn mount_of(stat: &Statx) -> Option<u64> {
 }
 
 pub(super) fn meta_of(stat: &Statx, options: &ScanOptions, attrs: Attrs<'_>) -> Meta {
-    let mtime = Time { seconds: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec };
+    let mtime = Time::of_file(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
     let meta = Meta {
         mode: if options.ignore_permissions { 0 } else { stat.stx_mode & 0o7777 },
         mtime,

@@ -6,7 +6,7 @@ use crate::entry::{Meta, Owner, Time};
 
 /// Returns when the content of an open file was last modified, or was set to be.
 pub(crate) fn modified(stat: &Stat) -> Time {
-    Time { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
+    Time::of_file(stat.st_mtime, stat.st_mtime_nsec as u32)
 }
 
 /// Returns when the file or its metadata last changed; no user can set this time.

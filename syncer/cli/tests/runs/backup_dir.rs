@@ -298,8 +298,12 @@ fn a_later_old_version_replaces_an_earlier_one() {
         sync(&backup);
         assert_eq!(fs::read(backup.join("entry/file")).unwrap(), b"in a folder", "{way:?}");
         fs::remove_file(&source).unwrap();
-        sync(&backup);
-        assert_eq!(fs::read(backup.join("entry")).unwrap(), b"a file", "{way:?}");
+        let run = run_with(&pair, DELETE, &["--backup-dir", text(&backup)]);
+        run.assert_exit(ExitCode::Partial);
+        let failure = &run.report().failures[0].error;
+        assert!(failure.contains("old versions of other paths"), "{way:?}: {failure}");
+        assert_eq!(fs::read(backup.join("entry/file")).unwrap(), b"in a folder", "{way:?}");
+        assert_eq!(fs::read(pair.destination.join("entry")).unwrap(), b"a file", "{way:?}");
     }
 }
 

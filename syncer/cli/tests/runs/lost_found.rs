@@ -1,6 +1,8 @@
 //! The folder `lost+found` of ext4, which belongs to root: it stops nobody who may not read it, and no run deletes it
 //! because the source has none.
 
+use contract::Reason;
+
 use crate::common::prelude::*;
 
 /// Makes a `lost+found` as `mkfs.ext4` does, with a file in it.
@@ -50,15 +52,42 @@ fn an_empty_one_that_a_pods_group_may_read_is_none_and_what_is_in_one_is_data() 
 }
 
 #[test]
-fn one_that_this_user_made_is_a_folder_like_any_other() {
+fn what_was_copied_of_one_stays_when_the_user_may_not_read_it_any_more() {
+    if !scratch::is_root() {
+        return;
+    }
     for pair in Pair::each_unprivileged() {
-        tree::file(&scratch::dir(&pair.source, "lost+found").join("file"), b"content");
+        for name in ["one", "two", "three", "four"] {
+            tree::file(&pair.source.join(name), b"content");
+        }
         scratch::give_to_nobody(&pair.source);
-        pair.sync("with the user's own folder");
-        fs::remove_dir_all(pair.source.join("lost+found")).unwrap();
+        let recovered = lost_found(&pair.source);
+        let folder = recovered.parent().unwrap();
+        tree::set_mode(&recovered, 0o644);
+        tree::set_mode(folder, 0o755);
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        tree::set_mode(folder, 0o700);
+        let run = pair.run(&["--delete"]);
+        run.assert_exit(ExitCode::Done);
+        assert_eq!(run.report().work.files_deleted, 0, "{:?}", pair.way);
+        assert!(pair.destination.join("lost+found/#12").exists(), "{:?}", pair.way);
+    }
+}
+
+/// A new volume, or one that was wiped, has nothing else.
+#[test]
+fn a_source_with_nothing_but_an_empty_one_is_empty() {
+    if !scratch::is_root() {
+        return;
+    }
+    for pair in Way::ALL.into_iter().map(Pair::new) {
         tree::file(&pair.source.join("file"), b"content");
-        scratch::give_to_nobody(&pair.source);
-        pair.sync("without it");
+        pair.sync("before the volume is made anew");
+        fs::remove_file(pair.source.join("file")).unwrap();
+        tree::set_mode(&scratch::dir(&pair.source, "lost+found"), 0o700);
+        let run = pair.run(&["--delete", "--delete-limit=100"]);
+        run.assert_exit(ExitCode::Guard);
+        assert_eq!(run.report().reason, Some(Reason::SourceEmpty), "{:?}", pair.way);
     }
 }
 

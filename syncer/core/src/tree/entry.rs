@@ -18,6 +18,12 @@ pub struct Time {
 }
 
 impl Time {
+    /// Makes a time of seconds as a file system has them. Those beyond 146 billion years become the outermost that are
+    /// no [mark](Self::to_compare).
+    pub fn of_file(seconds: i64, nanos: u32) -> Self {
+        Self { seconds: seconds.clamp(-TO_COMPARE, TO_COMPARE - 1), nanos }
+    }
+
     /// Marks the time of a listed file of the sink whose content is to be compared whatever its metadata says. The mark
     /// is a time that no file has; applied twice it gives the time back.
     pub fn to_compare(self) -> Self {
@@ -189,5 +195,14 @@ mod tests {
                 assert_eq!((marked.unmarked(), marked.is_marked()), (time, true), "{seconds}");
             }
         }
+    }
+
+    #[test]
+    fn no_time_that_a_file_system_keeps_has_the_mark() {
+        for seconds in [i64::MIN, -TO_COMPARE - 1, TO_COMPARE, i64::MAX] {
+            let time = Time::of_file(seconds, 7);
+            assert!(!time.is_marked() && time.to_compare().is_marked(), "{seconds}");
+        }
+        assert_eq!(Time::of_file(-1, 7), Time { seconds: -1, nanos: 7 });
     }
 }
