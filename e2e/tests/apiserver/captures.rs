@@ -57,7 +57,7 @@ pub(super) fn snapshots(stage: &Stage) -> Api<DynamicObject> {
 }
 
 pub(super) fn claims(stage: &Stage) -> Api<PersistentVolumeClaim> {
-    Api::namespaced(stage.client.clone(), &stage.namespace)
+    stage.api()
 }
 
 /// Returns an object once it exists.
@@ -140,7 +140,7 @@ async fn a_run_reads_the_snapshot_that_is_ready_and_leaves_nothing() {
         (&spec["dataSource"]["name"], &spec["resources"]["requests"]["storage"]),
         (&json!(name), &json!("2Gi"))
     );
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     let jobs = jobs
         .list(&ListParams::default().labels(&format!("volferry.dev/side={}", Side::Source)))
         .await

@@ -77,8 +77,7 @@ async fn a_namespace_can_be_deleted_after_the_operator_was_removed() {
     namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
     // Kubernetes itself protects claims; its controller for that does not run here.
     for claim in ["from", "to"] {
-        let let_go = r#"{"metadata":{"finalizers":null}}"#;
-        stage.kubectl.run(&["patch", "pvc", claim, "--type=merge", "-p", let_go]).unwrap();
+        stage.lose_claim(claim).await.unwrap();
     }
     tokio::select! {
         gone = wait::until_gone(&namespaces, &stage.namespace, PATIENCE) => gone.unwrap(),
@@ -150,7 +149,7 @@ async fn bring_to(stage: &Stage, at: At, shards: u32) -> Result<()> {
         for pod in pods.iter().flatten() {
             stage.kubelet.end(pod, 5, &report).await?;
         }
-        stage.until("web", "it waits", |job| syncjob::has_reason(job, "Reconciling", "Retrying")).await?;
+        stage.until_reason("web", "Reconciling", "Retrying").await?;
     }
     if at == At::Done {
         for [source, sink] in &pods {

@@ -159,10 +159,7 @@ async fn a_run_whose_set_is_not_ready_in_time_names_whom_it_waits_for_and_makes_
     let sets = sets("groups-late").await.unwrap();
     let _controller = sets.stage.controller(Cut::Never).await.unwrap();
     sets.claims(&["data-0", "data-1"]).await;
-    sets.claims.delete("data-1-copy", &DeleteParams::default()).await.unwrap();
-    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    drop(sets.claims.patch("data-1-copy", &PatchParams::default(), &free).await);
-    wait::until_gone(&sets.claims, "data-1-copy", PATIENCE).await.unwrap();
+    sets.stage.lose_claim("data-1-copy").await.unwrap();
     sets.create(by_group("2s")).await;
     let has_failed = |job: &DynamicObject| syncjob::text(job, "/lastRun/reason") == "CaptureFailed";
     let job = sets.stage.until("data-0", "it gives up", has_failed).await.unwrap();

@@ -18,13 +18,13 @@ async fn claim(stage: &Stage, name: &str, expands: bool) {
 
 /// Writes into a claim's status what its resizer would.
 async fn resize(stage: &Stage, name: &str, status: Value) {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     let patch = Patch::Merge(json!({"status": status}));
     claims.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 async fn requested(stage: &Stage, name: &str) -> String {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     let spec = claims.get(name).await.unwrap().spec.unwrap();
     spec.resources.unwrap().requests.unwrap()["storage"].0.clone()
 }
@@ -49,8 +49,7 @@ async fn a_claim_grows_before_the_run_and_again_when_it_is_told_a_larger_size() 
     assert_eq!(stage.children("web").unwrap(), [""; 0], "no pod uses the volume meanwhile");
 
     resize(&stage, "small", json!({"capacity": {"storage": "5Gi"}})).await;
-    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    let [source, sink] = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
     let events = stage.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).unwrap();
     assert_eq!(events.split(' ').filter(|reason| *reason == "ClaimGrows").count(), 1, "{events}");
