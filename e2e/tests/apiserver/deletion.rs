@@ -53,11 +53,7 @@ async fn a_job_that_is_deleted_after_its_operator_was_killed_anywhere_leaves_not
         writes > 7,
         "the record twice, the account and its rights, two Jobs, that it runs: more than {writes} writes"
     );
-    let lives = cut_writes(writes).into_iter().map(|write| async move {
-        let cut = Cut::Before(write);
-        abandoned(cut).await.with_context(|| format!("{cut:?}"))
-    });
-    stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect::<()>().await.unwrap();
+    cut::each(cuts_before(writes), AT_ONCE, abandoned).await.unwrap();
 }
 
 #[tokio::test]

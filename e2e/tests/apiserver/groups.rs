@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::StreamExt as _;
 use kube::{
     api::ApiResource,
     core::GroupVersionKind,
@@ -189,11 +189,7 @@ async fn what_can_never_be_captured_together_stalls_before_anything_is_made() {
 async fn a_set_captures_once_and_leaves_nothing_wherever_the_controller_is_killed() {
     let writes = Box::pin(captured(Cut::Never)).await.unwrap();
     assert!(writes > 20, "of two captures with their group: more than {writes} writes");
-    let lives = cut_writes(writes).into_iter().map(|write| async move {
-        let cut = Cut::Before(write);
-        Box::pin(captured(cut)).await.with_context(|| format!("{cut:?}"))
-    });
-    stream::iter(lives).buffer_unordered(4).map_ok(drop).try_collect::<()>().await.unwrap();
+    cut::each(cuts_before(writes), 4, |cut| Box::pin(captured(cut))).await.unwrap();
 }
 
 /// Carries out the runs of a set of two under a controller that is killed at the cut. Returns the number of its writes.
