@@ -9,10 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Namespace, Node, Pod},
-};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
     Api, Client, Config, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, PostParams},
@@ -149,12 +146,6 @@ impl Sandbox {
     pub async fn running_pod(&self, syncjob: &str, side: &str) -> Result<Pod> {
         let labels = format!("volferry.dev/syncjob={syncjob},volferry.dev/side={side}");
         wait::until_any(&self.api::<Pod>(), &labels, "a syncer pod runs", PATIENCE, is_running).await
-    }
-
-    /// Returns the Kubernetes Jobs of a SyncJob.
-    pub async fn children(&self, syncjob: &str) -> Result<Vec<Job>> {
-        let selected = ListParams::default().labels(&format!("volferry.dev/syncjob={syncjob}"));
-        Ok(self.api::<Job>().list(&selected).await?.items)
     }
 
     /// Makes a pod `NAME-0` of an application, labelled `app: NAME`, with a claim at `/data`, and waits until it is

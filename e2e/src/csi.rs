@@ -64,13 +64,6 @@ impl Sandbox {
         wait::until(&self.api(), claim, &what, PATIENCE, holds).await
     }
 
-    /// Returns the size that a claim asks for.
-    pub async fn requested(&self, claim: &str) -> Result<String> {
-        let claim = self.api::<PersistentVolumeClaim>().get(claim).await?;
-        let requests = claim.spec.and_then(|spec| spec.resources?.requests);
-        Ok(requests.and_then(|mut it| it.remove("storage")).context("a claim asks for a size")?.0)
-    }
-
     /// Returns the capacity of the volume of a claim, which only the resizer changes.
     pub async fn volume_capacity(&self, claim: &PersistentVolumeClaim) -> Result<String> {
         let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());

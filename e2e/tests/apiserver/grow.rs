@@ -72,7 +72,8 @@ async fn a_claim_whose_class_does_not_expand_stalls_the_job_until_it_is_taken_as
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTooSmall"), "{stalled:#?}");
     let message = syncjob::message(&stalled, "Stalled");
-    for words in ["claim rigid asks for 1Gi", "grow to 5Gi", "allowVolumeExpansion"] {
+    let class = format!("{}-rigid", stage.namespace);
+    for words in ["claim rigid asks for 1Gi", "grow to 5Gi", &class, "allowVolumeExpansion"] {
         assert!(message.contains(words), "{words}: {message}");
     }
     assert_eq!(requested(&stage, "rigid").await, "1Gi");

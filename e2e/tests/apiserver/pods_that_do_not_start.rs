@@ -109,7 +109,8 @@ async fn pods_that_cannot_start_are_replaced_when_the_spec_is_put_right() {
     let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
     let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
     stage.kubelet.unschedulable(&source, "0/3 nodes are available").await.unwrap();
-    stage.until_reason("web", "Reconciling", "PodPending").await.unwrap();
+    let pending = stage.until_reason("web", "Reconciling", "PodPending").await.unwrap();
+    assert!(syncjob::message(&pending, "Reconciling").contains("nodeSelector"), "{pending:#?}");
 
     stage.patch("web", json!({"spec": {"pods": null}})).await.unwrap();
     let [source, _] = stage.kubelet.complete("web", &[&source, &sink]).await.unwrap();

@@ -8,7 +8,7 @@ async fn nothing_is_left_in_the_cluster_of_a_deleted_job() {
     from.shell_as_syncer(tree::ONE_LARGE_FILE).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
     sandbox.until_data_moves("copy", "copy-1").await.unwrap();
-    assert_eq!(sandbox.children("copy").await.unwrap().len(), 2);
+    sandbox.running_pod("copy", "sink").await.unwrap();
 
     sandbox.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
     wait::until_gone(&sandbox.jobs, "copy", PATIENCE).await.unwrap();
