@@ -102,7 +102,7 @@ impl Member {
     fn of(job: &SyncJob, sets: &SetLimits) -> Option<Self> {
         let Recorded { place, run } = place::recorded(job)?;
         let (namespaces, nodes) = (namespaces(&job.namespace().unwrap_or_default(), run), run.nodes.clone());
-        let (set, pool) = (Share::of(job, sets), pool(job).filter(|_| does_capture(run)));
+        let (set, pool) = (Share::of(job, sets), pool(job).filter(|_| run.is_plain()));
         Some(Self { namespaces, nodes, set, pool, place, is_started: run.is_started() })
     }
 
@@ -121,8 +121,8 @@ fn namespaces(own: &str, run: &ActiveRun) -> Vec<String> {
     [own.to_string()].into_iter().chain(others).collect()
 }
 
-/// Returns where the storage captures the source of a job: the class that the job names, in its namespace. `None` if
-/// it reads the source itself.
+/// Returns where the storage captures the source of a job for its plain runs: the class that the job names, in its
+/// namespace. `None` if they read the source itself.
 fn pool(job: &SyncJob) -> Option<String> {
     let at = job.spec.source.point_in_time.as_ref()?;
     let class = match at.method {
@@ -132,11 +132,6 @@ fn pool(job: &SyncJob) -> Option<String> {
     };
     let class = class.map_or_else(|| "the default class".into(), |class| format!("the class {class}"));
     Some(format!("{class} in the namespace {}", job.namespace().unwrap_or_default()))
-}
-
-/// Returns whether a run reads what the storage captures, if its job does.
-fn does_capture(run: &ActiveRun) -> bool {
-    run.restore.is_none() && run.benchmark.is_none()
 }
 
 /// The reason why a run has to wait because of the limits.
@@ -229,7 +224,7 @@ impl Line {
         }
         others.into_iter().for_each(|other| ahead.count(other, self.limits));
         let namespaces = namespaces(namespace, run);
-        let (set, pool) = (self.set.as_ref(), self.pool.as_deref().filter(|_| does_capture(run)));
+        let (set, pool) = (self.set.as_ref(), self.pool.as_deref().filter(|_| run.is_plain()));
         ahead.full(&namespaces, &run.nodes, set, pool, self.limits).map(|full| queued(run, &full))
     }
 
