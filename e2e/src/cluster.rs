@@ -164,14 +164,9 @@ impl Sandbox {
         wait::until(&self.api(), &made.name_any(), "the application is ready", PATIENCE, wait::is_ready).await
     }
 
-    /// Returns the API of the operator's pods.
-    pub fn operator_pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE)
-    }
-
     /// Kills the operator of this cluster, and waits until there is another one.
     pub async fn kill_operator(&self) -> Result<()> {
-        let operators = self.operator_pods();
+        let operators = Api::<Pod>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
         let pods = operators.list(&ListParams::default().labels(OPERATOR_PODS)).await?;
         anyhow::ensure!(!pods.items.is_empty(), "no operator runs in the cluster: use `e2e/run`");
         for pod in &pods {

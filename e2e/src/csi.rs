@@ -60,7 +60,10 @@ impl Sandbox {
     /// Returns a claim once its status has a capacity.
     pub async fn until_capacity(&self, claim: &str, capacity: &str) -> Result<PersistentVolumeClaim> {
         let what = format!("the claim has {capacity}");
-        let holds = |claim: &PersistentVolumeClaim| capacity_of(claim) == Some(capacity);
+        let holds = |claim: &PersistentVolumeClaim| {
+            let has = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
+            has.is_some_and(|has| has.0 == capacity)
+        };
         wait::until(&self.api(), claim, &what, PATIENCE, holds).await
     }
 
@@ -115,8 +118,4 @@ impl Sandbox {
             self.kubectl.run(&["get", "events", "--field-selector", &object, "--output", reasons])?;
         Ok(events.split_whitespace().map(Into::into).collect())
     }
-}
-
-fn capacity_of(claim: &PersistentVolumeClaim) -> Option<&str> {
-    Some(&claim.status.as_ref()?.capacity.as_ref()?.get("storage")?.0)
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Resource as _, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams},
+    api::{Patch, PatchParams},
     core::error_boundary::InvalidObject,
     runtime::controller::Action,
 };
@@ -134,7 +134,7 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
         Reason::InvalidSpec,
         format!("This operator cannot read the SyncJob, which may be of a newer one: {}.", unreadable.error),
     );
-    let job = skeleton(unreadable.metadata);
+    let job = SyncJob { metadata: unreadable.metadata, spec: SyncJobSpec::default(), status: None };
     let mut status = SyncJobStatus::default();
     readiness::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
     let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
@@ -144,11 +144,6 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     context.known.jobs.wrote(&written);
     announce(context, &job, &SyncJobStatus::default(), &status).await;
     Ok(Action::await_change())
-}
-
-/// Builds a job with this metadata and an empty spec, in place of one that cannot be parsed.
-fn skeleton(metadata: ObjectMeta) -> SyncJob {
-    SyncJob { metadata, spec: SyncJobSpec::default(), status: None }
 }
 
 /// Carries out one step of a SyncJob, and returns when to continue. The parts are boxed, because together they would
