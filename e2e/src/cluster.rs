@@ -2,16 +2,14 @@
 
 use std::{
     any::Any,
+    ops::Deref,
     path::{Path, PathBuf},
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::{
-    batch::v1::Job,
-    core::v1::{Namespace, Node, Pod},
-};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
     Api, Client, Config, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, PostParams},
@@ -20,7 +18,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::RwLock;
 
-use crate::{diagnosis, kubectl::Kubectl, syncjob, tree, wait};
+use crate::{diagnosis, kubectl::Kubectl, own_namespace::OwnNamespace, tree, wait};
 
 /// The namespace in which `e2e/run` installs the operator.
 pub const SYSTEM_NAMESPACE: &str = "volferry-system";
@@ -40,19 +38,18 @@ static OPERATOR: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
 
 /// A namespace for one test. When the test panics, the namespace's state is printed before it is deleted.
 pub struct Sandbox {
-    /// A client with all rights.
-    pub client: Client,
-    /// kubectl in the namespace.
-    pub kubectl: Kubectl,
-    /// The namespace's SyncJobs.
-    pub jobs: Api<DynamicObject>,
-    /// The namespace's SyncRuns.
-    pub runs: Api<DynamicObject>,
-    /// Its name.
-    pub namespace: String,
     /// kubectl in the operator's namespace.
     pub system: Kubectl,
+    own: OwnNamespace,
     _operator: Box<dyn Any + Send + Sync>,
+}
+
+impl Deref for Sandbox {
+    type Target = OwnNamespace;
+
+    fn deref(&self) -> &OwnNamespace {
+        &self.own
+    }
 }
 
 impl Sandbox {
@@ -119,23 +116,10 @@ impl Sandbox {
         let namespace = Api::all(client.clone()).create(&PostParams::default(), &namespace).await;
         let namespace = Namespace::name_any(&namespace.context("the cluster does not answer")?);
         Ok(Self {
-            kubectl: Kubectl::new(kubeconfig, &namespace)?,
             system: Kubectl::new(kubeconfig, SYSTEM_NAMESPACE)?,
-            jobs: syncjob::api(&client, &namespace),
-            runs: syncjob::runs(&client, &namespace),
-            client,
-            namespace,
+            own: OwnNamespace::new(client, Kubectl::new(kubeconfig, &namespace)?, namespace, PATIENCE),
             _operator: operator,
         })
-    }
-
-    /// Returns the namespace's API of a kind.
-    pub fn api<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
-        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     /// Returns the names of the nodes, sorted.
@@ -146,29 +130,9 @@ impl Sandbox {
         Ok(names)
     }
 
-    /// Creates a SyncJob from claim `from` to claim `to`.
-    pub async fn sync(&self, name: &str, others: Value) -> Result<DynamicObject> {
-        syncjob::create(&self.jobs, syncjob::manifest(name, "from", "to", others)).await
-    }
-
-    /// Returns the SyncJob once its condition `kind` is true.
-    pub async fn until_is(&self, name: &str, kind: &str) -> Result<DynamicObject> {
-        syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
-    }
-
-    /// Returns the SyncJob once `holds` is true of it, within [`PATIENCE`].
-    pub async fn until(
-        &self,
-        name: &str,
-        what: &str,
-        holds: impl Fn(&DynamicObject) -> bool,
-    ) -> Result<DynamicObject> {
-        wait::until(&self.jobs, name, what, PATIENCE, holds).await
-    }
-
     /// Waits until a SyncRun has moved some of its data, but not all. Returns its SyncJob.
     pub async fn until_data_moves(&self, job: &str, run: &str) -> Result<DynamicObject> {
-        wait::until(&self.runs, run, "data moves", PATIENCE, tree::data_moves).await?;
+        self.run(run, "data moves", tree::data_moves).await?;
         self.jobs.get(job).await.context("reading a SyncJob")
     }
 
@@ -178,22 +142,10 @@ impl Sandbox {
         self.until_is(name, "Ready").await
     }
 
-    /// Patches a SyncJob.
-    pub async fn patch(&self, name: &str, patch: Value) -> Result<DynamicObject> {
-        let patch = kube::api::Patch::Merge(patch);
-        self.jobs.patch(name, &kube::api::PatchParams::default(), &patch).await.context("patching a SyncJob")
-    }
-
     /// Returns the pod of one end of a SyncJob's run once its container runs.
     pub async fn running_pod(&self, syncjob: &str, side: &str) -> Result<Pod> {
         let labels = format!("volferry.dev/syncjob={syncjob},volferry.dev/side={side}");
         wait::until_any(&self.api::<Pod>(), &labels, "a syncer pod runs", PATIENCE, is_running).await
-    }
-
-    /// Returns the Kubernetes Jobs of a SyncJob.
-    pub async fn children(&self, syncjob: &str) -> Result<Vec<Job>> {
-        let selected = ListParams::default().labels(&format!("volferry.dev/syncjob={syncjob}"));
-        Ok(self.api::<Job>().list(&selected).await?.items)
     }
 
     /// Makes a pod `NAME-0` of an application, labelled `app: NAME`, with a claim at `/data`, and waits until it is
@@ -212,14 +164,9 @@ impl Sandbox {
         wait::until(&self.api(), &made.name_any(), "the application is ready", PATIENCE, wait::is_ready).await
     }
 
-    /// Returns the API of the operator's pods.
-    pub fn operator_pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), SYSTEM_NAMESPACE)
-    }
-
     /// Kills the operator of this cluster, and waits until there is another one.
     pub async fn kill_operator(&self) -> Result<()> {
-        let operators = self.operator_pods();
+        let operators = Api::<Pod>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
         let pods = operators.list(&ListParams::default().labels(OPERATOR_PODS)).await?;
         anyhow::ensure!(!pods.items.is_empty(), "no operator runs in the cluster: use `e2e/run`");
         for pod in &pods {

@@ -60,15 +60,11 @@ impl Sandbox {
     /// Returns a claim once its status has a capacity.
     pub async fn until_capacity(&self, claim: &str, capacity: &str) -> Result<PersistentVolumeClaim> {
         let what = format!("the claim has {capacity}");
-        let holds = |claim: &PersistentVolumeClaim| capacity_of(claim) == Some(capacity);
+        let holds = |claim: &PersistentVolumeClaim| {
+            let has = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
+            has.is_some_and(|has| has.0 == capacity)
+        };
         wait::until(&self.api(), claim, &what, PATIENCE, holds).await
-    }
-
-    /// Returns the size that a claim asks for.
-    pub async fn requested(&self, claim: &str) -> Result<String> {
-        let claim = self.api::<PersistentVolumeClaim>().get(claim).await?;
-        let requests = claim.spec.and_then(|spec| spec.resources?.requests);
-        Ok(requests.and_then(|mut it| it.remove("storage")).context("a claim asks for a size")?.0)
     }
 
     /// Returns the capacity of the volume of a claim, which only the resizer changes.
@@ -122,8 +118,4 @@ impl Sandbox {
             self.kubectl.run(&["get", "events", "--field-selector", &object, "--output", reasons])?;
         Ok(events.split_whitespace().map(Into::into).collect())
     }
-}
-
-fn capacity_of(claim: &PersistentVolumeClaim) -> Option<&str> {
-    Some(&claim.status.as_ref()?.capacity.as_ref()?.get("storage")?.0)
 }

@@ -16,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use hyper::{Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -52,6 +53,24 @@ pub fn cut_writes(writes: usize) -> Vec<usize> {
     }
     let parts = (0..SAMPLE).map(|part| writes * part / SAMPLE..writes * (part + 1) / SAMPLE);
     parts.map(|part| part.start + random_below(part.len())).collect()
+}
+
+/// Returns cuts before some of the writes.
+pub fn cuts_before(writes: usize) -> impl Iterator<Item = Cut> {
+    cut_writes(writes).into_iter().map(Cut::Before)
+}
+
+/// Has a life for each cut, of which `at_once` go on at a time.
+///
+/// # Errors
+/// A life fails; the error names its cut.
+pub async fn each<T, L: Future<Output = Result<T>>>(
+    cuts: impl Iterator<Item = Cut>,
+    at_once: usize,
+    life: impl Fn(Cut) -> L,
+) -> Result<()> {
+    let lives = cuts.map(|cut| life(cut).map(move |lived| lived.with_context(|| format!("{cut:?}"))));
+    stream::iter(lives).buffer_unordered(at_once).map_ok(drop).try_collect().await
 }
 
 /// Returns a number from 0 up to the limit.

@@ -17,6 +17,7 @@ pub mod gitops;
 pub mod kubectl;
 pub mod kubelet;
 pub mod load;
+pub mod own_namespace;
 pub mod played_runs;
 pub mod programs;
 pub mod report;

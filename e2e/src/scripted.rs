@@ -1,6 +1,8 @@
 //! A namespace of the API server with a controller of its own; the test simulates the rest.
 
-use std::{collections::BTreeSet, path::PathBuf, pin::pin, process::Command, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet, ops::Deref, path::PathBuf, pin::pin, process::Command, sync::Arc, time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures::StreamExt as _;
@@ -11,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
@@ -20,8 +22,8 @@ use crate::{
     apiserver::{ApiServer, User},
     cut::{Cut, CutLine, Tally},
     diagnosis,
-    kubectl::Kubectl,
     kubelet::{self, Kubelet},
+    own_namespace::OwnNamespace,
     programs,
     supervised::Supervised,
     syncjob, wait,
@@ -38,20 +40,19 @@ const OPERATOR: &str = "system:serviceaccount:volferry-system:volferry-operator"
 
 /// A namespace, its clients and its controllers.
 pub struct Stage {
-    /// A client with all rights.
-    pub client: Client,
-    /// kubectl with all rights.
-    pub kubectl: Kubectl,
-    /// The namespace's SyncJobs.
-    pub jobs: Api<DynamicObject>,
-    /// The namespace's SyncRuns.
-    pub runs: Api<DynamicObject>,
     /// Simulates the kubelet.
     pub kubelet: Kubelet,
-    /// The namespace's name.
-    pub namespace: String,
+    own: OwnNamespace,
     server: Arc<ApiServer>,
     log: PathBuf,
+}
+
+impl Deref for Stage {
+    type Target = OwnNamespace;
+
+    fn deref(&self) -> &OwnNamespace {
+        &self.own
+    }
 }
 
 /// A running controller that is killed when this is dropped.
@@ -89,14 +90,10 @@ impl Stage {
             .await?
             .name_any();
         let stage = Self {
-            kubectl: server.kubectl(&namespace)?,
-            jobs: syncjob::api(&client, &namespace),
-            runs: syncjob::runs(&client, &namespace),
             kubelet: Kubelet::new(&client, &server.config(User::Admin).await?, &namespace),
             log: server.log(&namespace),
+            own: OwnNamespace::new(client, server.kubectl(&namespace)?, namespace, PATIENCE),
             server,
-            client,
-            namespace,
         };
         stage.claim("from", "Bound").await?;
         stage.claim("to", "Bound").await?;
@@ -199,8 +196,8 @@ impl Stage {
         ensure!(said.status.success(), "helm install: {}", String::from_utf8_lossy(&said.stderr));
 
         let of_release = ListParams::default().labels(&format!("app.kubernetes.io/instance={name}"));
-        let deployments = Api::<Deployment>::namespaced(self.client.clone(), &self.namespace);
-        let [deployment] = <[Deployment; 1]>::try_from(deployments.list(&of_release).await?.items)
+        let deployments = self.api::<Deployment>().list(&of_release).await?.items;
+        let [deployment] = <[Deployment; 1]>::try_from(deployments)
             .map_err(|found| anyhow!("{} Deployments", found.len()))?;
         let pod = deployment.spec.and_then(|spec| spec.template.spec).context("a Deployment has pods")?;
         let arguments = pod.containers.into_iter().next().and_then(|it| it.args).unwrap_or_default();
@@ -249,7 +246,7 @@ impl Stage {
 
     /// Makes a claim in `phase`, for one node unless `more` of its spec overrides that.
     pub async fn claim_of(&self, name: &str, phase: &str, more: Value) -> Result<()> {
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);
+        let claims = self.api::<PersistentVolumeClaim>();
         let mut spec = json!({"storageClassName": "of-the-test", "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}}});
         syncjob::merge(&mut spec, more);
@@ -260,10 +257,21 @@ impl Stage {
         Ok(())
     }
 
+    /// Deletes a claim as its user does, and lets go of it as Kubernetes does once no pod uses it.
+    pub async fn lose_claim(&self, name: &str) -> Result<()> {
+        let claims = self.api::<PersistentVolumeClaim>();
+        claims.delete(name, &DeleteParams::default()).await.context("deleting a claim")?;
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        match claims.patch(name, &PatchParams::default(), &free).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            done => done.map(drop).context("letting go of a claim"),
+        }
+    }
+
     /// Binds every claim of the namespace, and lets go of those that are deleted, as the volume controllers do. Returns
     /// only with an error.
     pub async fn play_volumes(&self) -> Result<()> {
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);
+        let claims = self.api::<PersistentVolumeClaim>();
         let change = PatchParams::default();
         let mut changes = pin!(watcher(claims.clone(), watcher::Config::default()).applied_objects());
         while let Some(claim) = changes.next().await {
@@ -284,42 +292,6 @@ impl Stage {
             }
         }
         bail!("the watch of claims ended")
-    }
-
-    /// Creates a SyncJob from claim `from` to claim `to`.
-    pub async fn sync(&self, name: &str, others: Value) -> Result<DynamicObject> {
-        syncjob::create(&self.jobs, syncjob::manifest(name, "from", "to", others)).await
-    }
-
-    /// Patches a SyncJob.
-    pub async fn patch(&self, name: &str, patch: Value) -> Result<DynamicObject> {
-        let patch = Patch::Merge(patch);
-        self.jobs.patch(name, &PatchParams::default(), &patch).await.context("patching a SyncJob")
-    }
-
-    /// Returns the SyncJob once `holds` is true of it.
-    pub async fn until(
-        &self,
-        name: &str,
-        what: &str,
-        holds: impl Fn(&DynamicObject) -> bool,
-    ) -> Result<DynamicObject> {
-        wait::until(&self.jobs, name, what, PATIENCE, holds).await
-    }
-
-    /// Returns the SyncRun once `holds` is true of it.
-    pub async fn run(
-        &self,
-        name: &str,
-        what: &str,
-        holds: impl Fn(&DynamicObject) -> bool,
-    ) -> Result<DynamicObject> {
-        wait::until(&self.runs, name, what, PATIENCE, holds).await
-    }
-
-    /// Returns the SyncJob once its condition `kind` is true.
-    pub async fn until_is(&self, name: &str, kind: &str) -> Result<DynamicObject> {
-        syncjob::until_is(&self.jobs, name, kind, PATIENCE).await
     }
 
     /// Waits until a SyncJob's run has succeeded and its SyncRun is done.
@@ -383,8 +355,8 @@ impl Stage {
     /// A pod has not ended, or a Job has no pods.
     pub async fn kept(&self, job: &str) -> Result<Vec<String>> {
         let of_job = ListParams::default().labels(&format!("volferry.dev/syncjob={job}"));
-        let jobs = Api::<Job>::namespaced(self.client.clone(), &self.namespace).list(&of_job).await?.items;
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace).list(&of_job).await?.items;
+        let jobs = self.api::<Job>().list(&of_job).await?.items;
+        let pods = self.api::<Pod>().list(&of_job).await?.items;
         ensure!(pods.iter().all(kubelet::has_ended), "a pod may run: {pods:#?}");
         let owners = pods.iter().flat_map(ResourceExt::owner_references).map(|owner| owner.uid.clone());
         let (owners, made) =

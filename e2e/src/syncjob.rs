@@ -1,7 +1,5 @@
 //! SyncJobs as their users see them: their manifests and their status.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use kube::{
     Api, Client,
@@ -10,8 +8,6 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::wait;
 
 /// Returns the API of a namespace's SyncJobs.
 pub fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
@@ -98,14 +94,4 @@ pub fn has_reason(job: &DynamicObject, kind: &str, reason: &str) -> bool {
 /// Returns a condition's message; empty where it is absent.
 pub fn message<'a>(job: &'a DynamicObject, kind: &str) -> &'a str {
     condition(job, kind).and_then(|condition| condition["message"].as_str()).unwrap_or_default()
-}
-
-/// Returns the job once its condition `kind` is true.
-pub async fn until_is(
-    api: &Api<DynamicObject>,
-    name: &str,
-    kind: &str,
-    limit: Duration,
-) -> Result<DynamicObject> {
-    wait::until(api, name, &format!("{kind} is true"), limit, |job| is(job, kind)).await
 }

@@ -36,6 +36,20 @@ pub struct Volume {
 }
 
 impl Sandbox {
+    /// Makes a namespace as [`Sandbox::new`] does, with the volumes of two claims: `from` on the first node, and `to`
+    /// on the second one.
+    ///
+    /// # Panics
+    /// There is no cluster of two nodes, or a volume cannot be made.
+    pub async fn with_volumes(test: &str) -> (Self, Volume, Volume) {
+        let sandbox = Self::new(test).await;
+        let made = async |claim, at| {
+            sandbox.volume(claim, at).await.unwrap_or_else(|error| panic!("the claim {claim}: {error:#}"))
+        };
+        let (from, to) = (made("from", 0).await, made("to", 1).await);
+        (sandbox, from, to)
+    }
+
     /// Makes a bound claim on the `at`th node.
     pub async fn volume(&self, claim: &str, at: usize) -> Result<Volume> {
         let nodes = self.nodes().await?;

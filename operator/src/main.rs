@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use operator::{
     agent::{self, AgentArgs},
-    controller::serve::{self, ControllerArgs},
+    controller::serve::{self, ControllerArgs, ServeError},
     endpoints::process::{self, ServiceArgs},
     local_run::{self, LocalArgs},
     plugin::report::{self, ReportArgs},
@@ -68,20 +68,8 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> ExitCode {
     telemetry::init(cli.log_format);
     match cli.command {
-        Command::Controller(args) => match serve::serve(*args, cli.log_format).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                tracing::error!("{}", contract::chain(&error));
-                ExitCode::FAILURE
-            }
-        },
-        Command::Populate(args) => match populator::serve(args).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                tracing::error!("{}", contract::chain(&error));
-                ExitCode::FAILURE
-            }
-        },
+        Command::Controller(args) => served(serve::serve(*args, cli.log_format).await),
+        Command::Populate(args) => served(populator::serve(args).await),
         Command::Agent(args) => exit_code(agent::run(&args).await),
         Command::Hold(args) => hold::run(&args).await,
         Command::Endpoint(args) => exit_code(process::run(&args).await),
@@ -89,6 +77,12 @@ async fn run(cli: Cli) -> ExitCode {
         Command::Report(args) => report::run(args).await,
         Command::Ready(args) => ready::ready(&args).await,
     }
+}
+
+fn served(ended: Result<(), ServeError>) -> ExitCode {
+    let Err(error) = ended else { return ExitCode::SUCCESS };
+    tracing::error!("{}", contract::chain(&error));
+    ExitCode::FAILURE
 }
 
 /// Converts an exit status to the eight bits of the operating system.

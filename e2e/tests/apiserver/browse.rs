@@ -31,17 +31,17 @@ fn errors(output: &Output) -> String {
 
 /// Waits for the Job of a command, and for its pod.
 async fn made(stage: &Stage, known: &[String]) -> (Job, Pod) {
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     let is_new = |job: &Job| !known.contains(&job.name_any());
     let job = wait::until_any(&jobs, LABEL, "there is a Job", PATIENCE, is_new).await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     let labels = format!("batch.kubernetes.io/job-name={}", job.name_any());
     let pod = wait::until_any(&pods, &labels, "its pod is there", PATIENCE, |_| true).await.unwrap();
     (job, pod)
 }
 
 async fn assert_gone(stage: &Stage, job: &Job) {
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     wait::until_gone(&jobs, &job.name_any(), PATIENCE).await.unwrap();
 }
 
@@ -54,8 +54,7 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
     let early = output_of(start(&stage, &["browse", "idle"])).await;
     assert!(errors(&early).contains("has no Job of a run"), "{early:?}");
     stage.sync("web", spec).await.unwrap();
-    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    let [_, sink] = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
     // It is stopped while the pod waits.
@@ -91,7 +90,7 @@ async fn the_pod_by_which_snapshots_are_looked_into_only_reads_and_is_gone_howev
     // It takes too long.
     let late = output_of(start(&stage, &["browse", "web", "--timeout=1s"])).await;
     assert!(errors(&late).contains("it took longer than 1.0s"), "{late:?}");
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     wait::until_none(&jobs, LABEL, PATIENCE).await.unwrap();
 }
 

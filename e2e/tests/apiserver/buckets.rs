@@ -159,9 +159,6 @@ async fn what_goes_with_a_claim_only_is_refused_with_what_to_write_instead() {
 
     // What no rule judges stalls the job.
     syncjob::create(&stage.jobs, manifest(json!({"files": {"write": "InPlace"}}))).await.unwrap();
-    let stalled = stage
-        .until("copy", "it stalls", |job| syncjob::has_reason(job, "Stalled", "InvalidSpec"))
-        .await
-        .unwrap();
+    let stalled = stage.until_reason("copy", "Stalled", "InvalidSpec").await.unwrap();
     assert!(syncjob::message(&stalled, "Stalled").contains("files.write"), "{stalled:#?}");
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::StreamExt as _;
 use k8s_openapi::{
     api::batch::v1::Job, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -57,7 +57,7 @@ pub(super) fn snapshots(stage: &Stage) -> Api<DynamicObject> {
 }
 
 pub(super) fn claims(stage: &Stage) -> Api<PersistentVolumeClaim> {
-    Api::namespaced(stage.client.clone(), &stage.namespace)
+    stage.api()
 }
 
 /// Returns an object once it exists.
@@ -140,7 +140,7 @@ async fn a_run_reads_the_snapshot_that_is_ready_and_leaves_nothing() {
         (&spec["dataSource"]["name"], &spec["resources"]["requests"]["storage"]),
         (&json!(name), &json!("2Gi"))
     );
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     let jobs = jobs
         .list(&ListParams::default().labels(&format!("volferry.dev/side={}", Side::Source)))
         .await
@@ -192,11 +192,7 @@ async fn what_a_job_is_deleted_with_or_suspended_before_is_removed() {
 async fn a_run_captures_once_and_leaves_nothing_wherever_the_controller_is_killed() {
     let writes = captured(Cut::Never).await.unwrap();
     assert!(writes > 11, "the capture's beginning, its objects and its end: more than {writes} writes");
-    let lives = cut_writes(writes).into_iter().map(|write| async move {
-        let cut = Cut::Before(write);
-        captured(cut).await.with_context(|| format!("{cut:?}"))
-    });
-    stream::iter(lives).buffer_unordered(4).map_ok(drop).try_collect::<()>().await.unwrap();
+    cut::each(cuts_before(writes), 4, captured).await.unwrap();
 }
 
 /// Carries out a run under a controller that is killed at the cut. Returns the number of its writes.

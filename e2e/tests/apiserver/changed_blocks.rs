@@ -145,7 +145,7 @@ async fn the_last_snapshot_is_the_base_of_the_next_run_and_only_it_is_left() {
         .find_map(|volume| volume.projected.as_ref().filter(|_| volume.name == "changed-blocks"));
     let sources = projected.unwrap().sources.as_ref().unwrap();
     assert_eq!(sources[0].service_account_token.as_ref().unwrap().audience.as_deref(), Some("the-driver"));
-    let roles: Api<Role> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let roles = stage.api::<Role>();
     let rules = roles
         .list(&ListParams::default())
         .await

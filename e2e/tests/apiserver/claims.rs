@@ -11,7 +11,7 @@ async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_d
     let destination = json!({"persistentVolumeClaim": {"claimName": "made"}, "create": create});
     stage.sync("web", json!({"destination": destination})).await.unwrap();
     let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     let first = claims.get("made").await.unwrap();
     let spec = first.spec.clone().unwrap();
     assert_eq!(spec.access_modes.unwrap(), ["ReadWriteMany"]);
@@ -22,16 +22,11 @@ async fn a_destination_that_is_not_there_is_created_once_and_again_when_it_was_d
     stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
-    // No controller protects claims here, so the deletion takes effect at once.
-    stage
-        .kubectl
-        .run(&["patch", "pvc", "made", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
-        .unwrap();
-    stage.kubectl.run(&["delete", "pvc", "made"]).unwrap();
+    stage.lose_claim("made").await.unwrap();
     let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
     assert_ne!(claims.get("made").await.unwrap().metadata.uid, first.metadata.uid);
     stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
-    let done = |job: &kube::api::DynamicObject| syncjob::status(job, "/lastRun/cause") == "Destination";
+    let done = |job: &DynamicObject| syncjob::status(job, "/lastRun/cause") == "Destination";
     stage.until("web", "the new claim is filled", done).await.unwrap();
 }
 
@@ -40,29 +35,24 @@ async fn a_source_that_was_made_anew_stalls_the_job_until_a_person_accepts_it() 
     let (stage, _controller) = Stage::with_controller("source").await.unwrap();
     stage.claim("data", "Bound").await.unwrap();
     stage.sync("web", json!({"source": {"persistentVolumeClaim": {"claimName": "data"}}})).await.unwrap();
-    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
+    let first = stage.kubelet.complete("web", &[]).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     let uid = claims.get("data").await.unwrap().metadata.uid.unwrap();
     assert_eq!(syncjob::text(&done, "/source/claimUid"), uid);
 
-    let freed = r#"{"metadata":{"finalizers":null}}"#;
-    stage.kubectl.run(&["patch", "pvc", "data", "--type=merge", "-p", freed]).unwrap();
-    stage.kubectl.run(&["delete", "pvc", "data"]).unwrap();
+    stage.lose_claim("data").await.unwrap();
     stage.claim("data", "Bound").await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
-    let is_other = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "OtherSource");
-    let stalled = stage.until("web", "it is stalled", is_other).await.unwrap();
+    let stalled = stage.until_reason("web", "Stalled", "OtherSource").await.unwrap();
     let uid = claims.get("data").await.unwrap().metadata.uid.unwrap();
     let cure = format!("volferry.dev/accept-source={uid}");
     assert!(syncjob::message(&stalled, "Stalled").contains(&cure), "{stalled:#?}");
 
     let accepted = json!({"metadata": {"annotations": {"volferry.dev/accept-source": uid}}});
     stage.patch("web", accepted).await.unwrap();
-    let second = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();
-    stage.kubelet.succeed(&second[0], &second[1], &good_report("web-2")).await.unwrap();
-    let is_known = |job: &kube::api::DynamicObject| syncjob::text(job, "/source/claimUid") == uid;
+    stage.kubelet.complete("web", &first.each_ref()).await.unwrap();
+    let is_known = |job: &DynamicObject| syncjob::text(job, "/source/claimUid") == uid;
     stage.until("web", "the new claim is known", is_known).await.unwrap();
 }
 
@@ -77,8 +67,7 @@ async fn another_volume_below_the_source_is_refused_by_the_destination_until_its
     let refused = serde_json::to_string(&refused).unwrap();
     stage.kubelet.end(&sink, ExitCode::Guard as i32, &refused).await.unwrap();
     stage.kubelet.end(&source, ExitCode::Guard as i32, &refused).await.unwrap();
-    let is_other = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "OtherSource");
-    let stalled = stage.until("web", "it is stalled", is_other).await.unwrap();
+    let stalled = stage.until_reason("web", "Stalled", "OtherSource").await.unwrap();
     let message = syncjob::message(&stalled, "Stalled");
     assert!(message.contains("volferry.dev/accept-source=ID"), "{message}");
 
@@ -128,7 +117,7 @@ async fn a_claim_whose_class_is_not_there_stalls_and_a_lost_one_too() {
 #[tokio::test]
 async fn a_block_volume_goes_onto_another_and_not_onto_folders() {
     let (stage, _controller) = Stage::with_controller("block").await.unwrap();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     for name in ["raw", "raw-copy"] {
         let block = json!({"metadata": {"name": name}, "spec": {"volumeMode": "Block", "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}}}});
@@ -164,20 +153,12 @@ async fn a_block_volume_goes_onto_another_and_not_onto_folders() {
 #[tokio::test]
 async fn a_claim_that_is_being_deleted_is_no_place_for_a_run() {
     let (stage, _controller) = Stage::with_controller("terminating").await.unwrap();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     // The API server's own finalizer, which protects claims in use, keeps the claim.
     claims.delete("to", &DeleteParams::default()).await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
-}
-
-/// Deletes a claim as its user does, and removes its finalizer as Kubernetes does once no pod uses it.
-async fn lose(stage: &Stage, claim: &str) {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
-    claims.delete(claim, &DeleteParams::default()).await.unwrap();
-    let let_go = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    claims.patch(claim, &PatchParams::default(), &let_go).await.unwrap();
 }
 
 #[tokio::test]
@@ -190,9 +171,8 @@ async fn a_job_whose_claim_is_lost_is_not_ready_any_more_and_runs_onto_one_that_
     stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
-    lose(&stage, "to").await;
-    let gone = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "ClaimNotFound");
-    let stalled = stage.until("web", "the claim is missed", gone).await.unwrap();
+    stage.lose_claim("to").await.unwrap();
+    let stalled = stage.until_reason("web", "Stalled", "ClaimNotFound").await.unwrap();
     assert!(!syncjob::is(&stalled, "Ready"));
     stage.claim("to", "Bound").await.unwrap();
     let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
@@ -202,8 +182,8 @@ async fn a_job_whose_claim_is_lost_is_not_ready_any_more_and_runs_onto_one_that_
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&done, "/lastRun/id"), "web-2");
 
-    lose(&stage, "from").await;
-    stage.until("web", "the source is missed", gone).await.unwrap();
+    stage.lose_claim("from").await.unwrap();
+    stage.until_reason("web", "Stalled", "ClaimNotFound").await.unwrap();
 }
 
 #[tokio::test]
@@ -212,7 +192,7 @@ async fn a_destination_that_is_deleted_during_a_run_stops_it_and_stalls_the_job(
     stage.sync("web", json!({"limits": {"retries": 0}})).await.unwrap();
     let pods = stage.kubelet.start_both("web", &[]).await.unwrap();
     stage.until("web", "it runs", |job| syncjob::text(job, "/phase") == "Running").await.unwrap();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     claims.delete("to", &DeleteParams::default()).await.unwrap();
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTerminating"), "{stalled:#?}");
@@ -221,15 +201,11 @@ async fn a_destination_that_is_deleted_during_a_run_stops_it_and_stalls_the_job(
         stage.kubelet.deleted_pod("web", side).await.unwrap();
     }
     stage.kubelet.finish_deletions().await.unwrap();
-    let let_go = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    claims.patch("to", &PatchParams::default(), &let_go).await.unwrap();
-    let gone = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Stalled", "ClaimNotFound");
-    stage.until("web", "the claim is gone", gone).await.unwrap();
+    stage.lose_claim("to").await.unwrap();
+    stage.until_reason("web", "Stalled", "ClaimNotFound").await.unwrap();
 
     stage.claim("to", "Bound").await.unwrap();
-    let [source, sink] = stage.kubelet.start_both("web", &pods.each_ref()).await.unwrap();
-    let report = good_report(&e2e::kubelet::try_of(&sink));
-    stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
+    stage.kubelet.complete("web", &pods.each_ref()).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 }
 
@@ -238,7 +214,7 @@ async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_e
     let (stage, _controller) = Stage::with_controller("leaving").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
     let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     claims.delete("from", &DeleteParams::default()).await.unwrap();
     stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
@@ -251,14 +227,13 @@ async fn a_source_that_is_deleted_during_a_run_stalls_the_job_when_the_run_has_e
 async fn a_claim_that_is_deleted_after_a_run_is_not_held_by_the_pods_of_that_run() {
     let (stage, _controller) = Stage::with_controller("released").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    let [_, sink] = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_done("web").await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     let deleted = claims.delete("to", &DeleteParams::default()).await.unwrap();
     assert!(deleted.is_left(), "a claim that is protected");
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     wait::until_gone(&pods, &sink.name_any(), PATIENCE).await.unwrap();
     let run = stage.runs.get("web-1").await.unwrap();
     assert_eq!(syncjob::text(&run, "/stage"), "Done", "what has ended does not begin to end again");

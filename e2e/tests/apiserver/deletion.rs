@@ -53,11 +53,7 @@ async fn a_job_that_is_deleted_after_its_operator_was_killed_anywhere_leaves_not
         writes > 7,
         "the record twice, the account and its rights, two Jobs, that it runs: more than {writes} writes"
     );
-    let lives = cut_writes(writes).into_iter().map(|write| async move {
-        let cut = Cut::Before(write);
-        abandoned(cut).await.with_context(|| format!("{cut:?}"))
-    });
-    stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect::<()>().await.unwrap();
+    cut::each(cuts_before(writes), AT_ONCE, abandoned).await.unwrap();
 }
 
 #[tokio::test]
@@ -77,8 +73,7 @@ async fn a_namespace_can_be_deleted_after_the_operator_was_removed() {
     namespaces.delete(&stage.namespace, &DeleteParams::default()).await.unwrap();
     // Kubernetes itself protects claims; its controller for that does not run here.
     for claim in ["from", "to"] {
-        let let_go = r#"{"metadata":{"finalizers":null}}"#;
-        stage.kubectl.run(&["patch", "pvc", claim, "--type=merge", "-p", let_go]).unwrap();
+        stage.lose_claim(claim).await.unwrap();
     }
     tokio::select! {
         gone = wait::until_gone(&namespaces, &stage.namespace, PATIENCE) => gone.unwrap(),
@@ -150,7 +145,7 @@ async fn bring_to(stage: &Stage, at: At, shards: u32) -> Result<()> {
         for pod in pods.iter().flatten() {
             stage.kubelet.end(pod, 5, &report).await?;
         }
-        stage.until("web", "it waits", |job| syncjob::has_reason(job, "Reconciling", "Retrying")).await?;
+        stage.until_reason("web", "Reconciling", "Retrying").await?;
     }
     if at == At::Done {
         for [source, sink] in &pods {

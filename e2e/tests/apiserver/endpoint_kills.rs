@@ -2,7 +2,6 @@
 //! right to store a key. Another one takes over, and the endpoint serves with one object of each kind.
 
 use e2e::scripted::Controller;
-use futures::{StreamExt as _, stream};
 
 use crate::{
     endpoints_stage::{Outside, Serving, content},
@@ -21,11 +20,7 @@ async fn an_endpoint_serves_with_one_object_of_each_kind_wherever_its_controller
         writes > KINDS,
         "its objects but for the Secret, its status, and the right: more than {writes} writes"
     );
-    stream::iter(cut_writes(writes).into_iter().map(Cut::Before))
-        .map(lived)
-        .buffer_unordered(AT_ONCE)
-        .collect::<Vec<_>>()
-        .await;
+    cut::each(cuts_before(writes), AT_ONCE, async |cut| Ok(lived(cut).await)).await.unwrap();
 }
 
 /// Brings an endpoint up under a controller that is killed at the cut, and sends to it. Returns the number of writes of

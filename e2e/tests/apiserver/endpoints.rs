@@ -101,14 +101,14 @@ async fn what_a_pod_forges_in_the_status_is_put_right_and_decides_nothing() {
     let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Forged", "message": "", "lastTransitionTime": at});
     let forge = async |status: Value| {
         let patch = Patch::Merge(json!({ "status": status }));
-        let written: Result<kube::api::DynamicObject, _> =
+        let written: Result<DynamicObject, _> =
             forger.patch_status("web", &PatchParams::default(), &patch).await;
         written
     };
     let lies = json!({"address": "attacker.example::web", "observedGeneration": 99,
         "conditions": [condition("Ready"), condition("Stalled"), condition("Trusted")]});
     forge(lies).await.unwrap();
-    let is_right = |it: &kube::api::DynamicObject| {
+    let is_right = |it: &DynamicObject| {
         syncjob::text(it, "/address") == address
             && syncjob::status(it, "/conditions").as_array().is_some_and(|all| all.len() == 1)
             && syncjob::has_reason(it, "Ready", "Serving")
@@ -132,8 +132,7 @@ async fn what_a_pod_forges_in_the_status_is_put_right_and_decides_nothing() {
 
     // Its account reaches nothing else.
     let spec = Patch::Merge(json!({"spec": {"suspend": true}}));
-    let refused: Result<kube::api::DynamicObject, _> =
-        forger.patch("web", &PatchParams::default(), &spec).await;
+    let refused: Result<DynamicObject, _> = forger.patch("web", &PatchParams::default(), &spec).await;
     assert!(refused.unwrap_err().to_string().contains("forbidden"));
     let jobs = syncjob::api(&serving.as_pod().await, &serving.stage.namespace);
     assert!(jobs.get("web").await.unwrap_err().to_string().contains("forbidden"));
@@ -157,8 +156,7 @@ async fn an_endpoint_without_its_claim_is_stalled_and_goes_on_with_it() {
     claims.delete("later", &DeleteParams::default()).await.unwrap();
     serving.until_reason("ClaimTerminating").await;
     serving.until_replicas(0).await;
-    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    claims.patch("later", &PatchParams::default(), &free).await.unwrap();
+    serving.stage.lose_claim("later").await.unwrap();
     serving.until_reason("ClaimNotFound").await;
 }
 
@@ -272,7 +270,7 @@ async fn of_two_pods_that_make_a_key_the_first_one_decides() {
     let _second = serving.run_pod(&deployment).await;
     serving.until("the key is asked for", |it| syncjob::status(it, "/publicKey").is_null()).await;
     serving.mount(&serving.secret().await);
-    let key_is_back = |it: &kube::api::DynamicObject| syncjob::text(it, "/publicKey") == key.to_string();
+    let key_is_back = |it: &DynamicObject| syncjob::text(it, "/publicKey") == key.to_string();
     serving.until("the first key is back", key_is_back).await;
 }
 
@@ -284,7 +282,7 @@ async fn a_spec_that_no_endpoint_can_have_is_refused_with_what_to_write_instead(
         syncjob::merge(&mut spec, more);
         let manifest = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncEndpoint",
             "metadata": {"name": "web"}, "spec": spec});
-        let endpoint: kube::api::DynamicObject = serde_json::from_value(manifest).unwrap();
+        let endpoint: DynamicObject = serde_json::from_value(manifest).unwrap();
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let said = serving.endpoints.create(&dry, &endpoint).await.unwrap_err().to_string();
         assert!(said.contains(words), "{said}");

@@ -130,7 +130,7 @@ impl Serving {
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        Api::namespaced(self.stage.client.clone(), &self.stage.namespace)
+        self.stage.api()
     }
 
     /// Changes the endpoint.

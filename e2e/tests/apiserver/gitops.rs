@@ -121,8 +121,7 @@ async fn kstatus_never_takes_what_is_under_way_for_done() {
     syncjob::create(&stage.runs, syncjob::run_now("astray", "nobody")).await.unwrap();
     let _controller = stage.controller(Cut::Never).await.unwrap();
 
-    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
+    stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_done("web").await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
     let second = stage.kubelet.start_both("web", &[]).await.unwrap();
@@ -175,8 +174,7 @@ async fn a_run_of_the_schedule_changes_nothing_for_tools_and_a_failure_makes_the
     let mut album = Album::new(&stage);
     stage.sync("web", json!({"schedule": {"interval": "1s"}, "limits": {"retries": 0}})).await.unwrap();
     let _controller = stage.controller(Cut::Never).await.unwrap();
-    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
+    let first = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_is("web", "Synced").await.unwrap();
     let second = stage.kubelet.start_any(&first).await.unwrap();
     let broken = serde_json::to_string(&bad_report("web-2", "PeerLost", "gone")).unwrap();

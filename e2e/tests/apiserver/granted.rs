@@ -67,7 +67,7 @@ async fn a_grant_that_is_withdrawn_ends_its_run_and_stalls_the_job_by_name_until
 
 async fn withdrawn(way: Withdrawal, words: &str) {
     let (pair, _controller) = Pair::with_controller("withdrawn").await;
-    let claims = Api::<PersistentVolumeClaim>::namespaced(pair.there.client.clone(), &pair.there.namespace);
+    let claims = pair.there.api::<PersistentVolumeClaim>();
     let label = async |value: Value| {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"sync": value}}}));
         claims.patch("from", &PatchParams::default(), &patch).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_grant_ends_by_itself_at_its_time() {
 #[tokio::test]
 async fn a_run_whose_job_names_other_claims_meanwhile_still_ends_with_its_grant() {
     let (pair, _controller) = Pair::with_controller("meanwhile").await;
-    let claims = Api::<PersistentVolumeClaim>::namespaced(pair.there.client.clone(), &pair.there.namespace);
+    let claims = pair.there.api::<PersistentVolumeClaim>();
     let label = async |value: Value| {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"sync": value}}}));
         claims.patch("from", &PatchParams::default(), &patch).await.unwrap();
@@ -223,8 +223,7 @@ async fn nothing_is_made_in_a_namespace_that_did_not_grant_just_this() {
     let runs = &pair.here.runs;
     runs.create(&PostParams::default(), &serde_json::from_value(forged).unwrap()).await.unwrap();
     pair.here.patch("own", json!({"spec": {"suspend": false}})).await.unwrap();
-    let [source, sink] = pair.here.kubelet.start_both("own", &[]).await.unwrap();
-    pair.here.kubelet.succeed(&source, &sink, &good_report(&try_of(&sink))).await.unwrap();
+    pair.here.kubelet.complete("own", &[]).await.unwrap();
     pair.here.until_is("own", "Ready").await.unwrap();
     assert!(pair.made().is_empty(), "{:?}", pair.made());
 }
@@ -245,15 +244,10 @@ async fn a_job_that_was_granted_one_claim_gets_no_other_and_a_claim_that_is_made
     let [source, sink] = pair.start(&[&source, &sink]).await;
     pair.succeed(&source, &sink).await;
     pair.here.until_done("web").await.unwrap();
-    let claims = Api::<PersistentVolumeClaim>::namespaced(pair.there.client.clone(), &pair.there.namespace);
-    claims.delete("from", &DeleteParams::default()).await.unwrap();
-    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    drop(claims.patch("from", &PatchParams::default(), &free).await);
-    wait::until_gone(&claims, "from", PATIENCE).await.unwrap();
+    pair.there.lose_claim("from").await.unwrap();
     pair.there.claim("from", "Bound").await.unwrap();
     pair.here.patch("web", json!({"spec": {"trigger": "again"}})).await.unwrap();
-    let is_other = |job: &DynamicObject| syncjob::has_reason(job, "Stalled", "OtherSource");
-    pair.here.until("web", "its source is another claim", is_other).await.unwrap();
+    pair.here.until_reason("web", "Stalled", "OtherSource").await.unwrap();
 }
 
 #[tokio::test]
@@ -315,8 +309,7 @@ async fn an_operator_that_does_not_watch_the_other_namespace_says_so() {
     let _controller = pair.here.controller_with(&["--leader-elect=false"]).await.unwrap();
     pair.grant("lent", json!({})).await;
     pair.read_from_there(json!({})).await;
-    let is_told = |job: &DynamicObject| syncjob::has_reason(job, "Stalled", "NamespaceNotWatched");
-    let job = pair.here.until("web", "its namespace is not watched", is_told).await.unwrap();
+    let job = pair.here.until_reason("web", "Stalled", "NamespaceNotWatched").await.unwrap();
     let message = syncjob::message(&job, "Stalled");
     assert!(
         message.contains(&format!("Add {} to the operator's --watch-namespaces", pair.there.namespace)),
@@ -369,8 +362,7 @@ async fn runs_of_two_namespaces_that_use_one_claim_follow_each_other() {
     pair.there.sync("back", back).await.unwrap();
     let [source, sink] = pair.there.kubelet.start_both("back", &[]).await.unwrap();
     pair.read_from_there(json!({})).await;
-    let waits = |job: &DynamicObject| syncjob::has_reason(job, "Reconciling", "WaitingForRun");
-    let job = pair.here.until("web", "it waits", waits).await.unwrap();
+    let job = pair.here.until_reason("web", "Reconciling", "WaitingForRun").await.unwrap();
     let named = format!("run back-1 of SyncJob {}/back", pair.there.namespace);
     assert!(syncjob::message(&job, "Reconciling").contains(&named), "{job:#?}");
     pair.there.kubelet.succeed(&source, &sink, &good_report("back-1")).await.unwrap();

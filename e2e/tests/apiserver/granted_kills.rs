@@ -1,8 +1,6 @@
 //! A run with an end in another namespace whose controller is killed before each of its writes. Another one takes over,
 //! with the same run and the same pods.
 
-use futures::{StreamExt as _, stream};
-
 use crate::{pair::Pair, prelude::*};
 
 /// The number of scenarios that run concurrently.
@@ -14,11 +12,7 @@ const WRITES: usize = 9;
 async fn a_run_between_namespaces_is_the_same_run_wherever_its_controller_is_killed() {
     let writes = lived(Cut::Never).await;
     assert!(writes >= WRITES, "more than {writes} writes");
-    stream::iter(cut_writes(writes).into_iter().map(Cut::Before))
-        .map(lived)
-        .buffer_unordered(AT_ONCE)
-        .collect::<Vec<_>>()
-        .await;
+    cut::each(cuts_before(writes), AT_ONCE, async |cut| Ok(lived(cut).await)).await.unwrap();
 }
 
 /// Takes a SyncJob to the end of its run with a controller that is killed at the cut, and another one after it. Returns

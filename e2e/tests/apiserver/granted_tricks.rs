@@ -28,9 +28,7 @@ async fn a_status_that_somebody_forged_makes_nothing_in_a_namespace_that_did_not
         assert!(words.contains(there), "{words}");
         // The spec names no claim of the other namespace, so the next run is as it should be.
         pair.here.kubelet.finish_deletions().await.unwrap();
-        let [source, sink] = pair.here.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
-        let report = e2e::report::good_report(&e2e::kubelet::try_of(&sink));
-        pair.here.kubelet.succeed(&source, &sink, &report).await.unwrap();
+        pair.here.kubelet.complete("web", &[&source, &sink]).await.unwrap();
         pair.here.until_done("web").await.unwrap();
         assert!(pair.made().is_empty(), "{end}: {:?}", pair.made());
     }
@@ -77,7 +75,7 @@ async fn a_job_that_names_a_namespace_which_the_operator_does_not_watch_makes_it
                 "app.kubernetes.io/managed-by": "volferry-operator"}},
         "spec": {"suspend": true, "template": {"spec": {"restartPolicy": "Never",
             "containers": [{"name": "syncer", "image": "volferry.test/volferry:1"}]}}}});
-    let jobs = Api::<Job>::namespaced(pair.there.client.clone(), &pair.there.namespace);
+    let jobs = pair.there.api::<Job>();
     let made = jobs.create(&PostParams::default(), &serde_json::from_value(forged).unwrap()).await.unwrap();
     for name in ["one", "two"] {
         pair.there.sync(name, json!({"suspend": true})).await.unwrap();

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::StreamExt as _;
 use kube::{
     api::ApiResource,
     core::GroupVersionKind,
@@ -159,10 +159,7 @@ async fn a_run_whose_set_is_not_ready_in_time_names_whom_it_waits_for_and_makes_
     let sets = sets("groups-late").await.unwrap();
     let _controller = sets.stage.controller(Cut::Never).await.unwrap();
     sets.claims(&["data-0", "data-1"]).await;
-    sets.claims.delete("data-1-copy", &DeleteParams::default()).await.unwrap();
-    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    drop(sets.claims.patch("data-1-copy", &PatchParams::default(), &free).await);
-    wait::until_gone(&sets.claims, "data-1-copy", PATIENCE).await.unwrap();
+    sets.stage.lose_claim("data-1-copy").await.unwrap();
     sets.create(by_group("2s")).await;
     let has_failed = |job: &DynamicObject| syncjob::text(job, "/lastRun/reason") == "CaptureFailed";
     let job = sets.stage.until("data-0", "it gives up", has_failed).await.unwrap();
@@ -192,11 +189,7 @@ async fn what_can_never_be_captured_together_stalls_before_anything_is_made() {
 async fn a_set_captures_once_and_leaves_nothing_wherever_the_controller_is_killed() {
     let writes = Box::pin(captured(Cut::Never)).await.unwrap();
     assert!(writes > 20, "of two captures with their group: more than {writes} writes");
-    let lives = cut_writes(writes).into_iter().map(|write| async move {
-        let cut = Cut::Before(write);
-        Box::pin(captured(cut)).await.with_context(|| format!("{cut:?}"))
-    });
-    stream::iter(lives).buffer_unordered(4).map_ok(drop).try_collect::<()>().await.unwrap();
+    cut::each(cuts_before(writes), 4, |cut| Box::pin(captured(cut))).await.unwrap();
 }
 
 /// Carries out the runs of a set of two under a controller that is killed at the cut. Returns the number of its writes.

@@ -18,13 +18,13 @@ async fn claim(stage: &Stage, name: &str, expands: bool) {
 
 /// Writes into a claim's status what its resizer would.
 async fn resize(stage: &Stage, name: &str, status: Value) {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     let patch = Patch::Merge(json!({"status": status}));
     claims.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 async fn requested(stage: &Stage, name: &str) -> String {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let claims = stage.api::<PersistentVolumeClaim>();
     let spec = claims.get(name).await.unwrap().spec.unwrap();
     spec.resources.unwrap().requests.unwrap()["storage"].0.clone()
 }
@@ -49,8 +49,7 @@ async fn a_claim_grows_before_the_run_and_again_when_it_is_told_a_larger_size() 
     assert_eq!(stage.children("web").unwrap(), [""; 0], "no pod uses the volume meanwhile");
 
     resize(&stage, "small", json!({"capacity": {"storage": "5Gi"}})).await;
-    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    let [source, sink] = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
     let events = stage.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).unwrap();
     assert_eq!(events.split(' ').filter(|reason| *reason == "ClaimGrows").count(), 1, "{events}");
@@ -73,7 +72,8 @@ async fn a_claim_whose_class_does_not_expand_stalls_the_job_until_it_is_taken_as
     let stalled = stage.until_is("web", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "ClaimTooSmall"), "{stalled:#?}");
     let message = syncjob::message(&stalled, "Stalled");
-    for words in ["claim rigid asks for 1Gi", "grow to 5Gi", "allowVolumeExpansion"] {
+    let class = format!("{}-rigid", stage.namespace);
+    for words in ["claim rigid asks for 1Gi", "grow to 5Gi", &class, "allowVolumeExpansion"] {
         assert!(message.contains(words), "{words}: {message}");
     }
     assert_eq!(requested(&stage, "rigid").await, "1Gi");

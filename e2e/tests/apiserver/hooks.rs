@@ -45,7 +45,7 @@ async fn until_over(stage: &Stage) -> DynamicObject {
 async fn application(stage: &Stage) -> Result<()> {
     let pod = json!({"metadata": {"name": "db-0", "labels": {"app": "db"}},
         "spec": {"containers": [{"name": "db", "image": "db"}], "automountServiceAccountToken": false}});
-    let pods = Api::<Pod>::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     let pod = pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
     stage.kubelet.start(&pod).await
 }

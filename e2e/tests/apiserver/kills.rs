@@ -64,13 +64,13 @@ async fn a_run_is_the_same_run_wherever_the_controller_is_killed() {
 #[tokio::test]
 async fn a_run_into_an_endpoint_is_the_same_run_wherever_the_controller_is_killed() {
     let writes = run(REMOTE, Cut::Never).await.unwrap().writes;
-    each(REMOTE, cut_writes(writes).into_iter().map(Cut::Before), AT_ONCE).await.unwrap();
+    each(REMOTE, cuts_before(writes), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_run_of_shards_is_the_same_run_wherever_the_controller_is_killed() {
     let writes = run(SHARED, Cut::Never).await.unwrap().writes;
-    each(SHARED, cut_writes(writes).into_iter().map(Cut::Before), AT_ONCE).await.unwrap();
+    each(SHARED, cuts_before(writes), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_run_has_both_its_hooks_and_is_let_go_wherever_the_controller_is_kille
         writes > plain + 4,
         "the beginning and the end of each hook, and the hold: more than {writes} writes"
     );
-    each(HOOKED, cut_writes(writes).into_iter().map(Cut::Before), AT_ONCE).await.unwrap();
+    each(HOOKED, cuts_before(writes), AT_ONCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -107,11 +107,7 @@ async fn the_next_run_takes_over_once_wherever_the_controller_is_killed() {
         "what the last run left, the record, five children: more than {writes} writes"
     );
     // Later writes are the same as in any run.
-    let lives = cut_writes(TAKEOVER).into_iter().map(|write| async move {
-        let cut = Cut::Before(write);
-        taken_over(cut).await.with_context(|| format!("{cut:?}"))
-    });
-    stream::iter(lives).buffer_unordered(AT_ONCE).map_ok(drop).try_collect::<()>().await.unwrap();
+    cut::each(cuts_before(TAKEOVER), AT_ONCE, taken_over).await.unwrap();
 }
 
 /// Starts a job's second run under a controller that is killed at the cut. Returns the number of its writes.
@@ -161,9 +157,7 @@ fn all_cuts(writes: usize) -> impl Iterator<Item = Cut> {
 
 /// Runs one scenario for each cut.
 async fn each(plot: Plot, cuts: impl Iterator<Item = Cut>, at_once: usize) -> Result<()> {
-    let lives =
-        cuts.map(|cut| async move { run(plot, cut).await.with_context(|| format!("{plot:?} {cut:?}")) });
-    stream::iter(lives).buffer_unordered(at_once).map_ok(drop).try_collect().await
+    cut::each(cuts, at_once, |cut| run(plot, cut)).await.with_context(|| format!("{plot:?}"))
 }
 
 /// The requests that a controller has made.

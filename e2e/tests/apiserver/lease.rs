@@ -67,7 +67,7 @@ async fn of_two_releases_that_watch_a_namespace_one_works_there_and_the_other_on
         assert!(holder.writes() > 0);
         assert_eq!(other.writes(), 0, "it is not its namespace");
         drop(holder);
-        let leases: Api<Lease> = Api::namespaced(stage.client.clone(), &stage.namespace);
+        let leases = stage.api::<Lease>();
         leases.delete("volferry.dev", &DeleteParams::default()).await.unwrap();
         stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
         stage.until("web", "the second run is over", is_done("web-2")).await.unwrap();
@@ -83,7 +83,7 @@ fn is_done(run: &str) -> impl Fn(&DynamicObject) -> bool {
 }
 
 async fn until_held_by(stage: &Stage, holder: &str) {
-    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let leases = stage.api::<Lease>();
     let what = format!("{holder} leads");
     let held = wait::until(&leases, "volferry-operator", &what, PATIENCE, |lease| {
         lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(holder)
@@ -109,7 +109,7 @@ async fn allow_leases(stage: &Stage) -> anyhow::Result<()> {
     let binding = json!({"metadata": {"name": "volferry-operator-leader"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "volferry-operator-leader"},
         "subjects": [{"kind": "ServiceAccount", "name": "volferry-operator", "namespace": "volferry-system"}]});
-    let bindings: Api<RoleBinding> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let bindings = stage.api::<RoleBinding>();
     bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
     Ok(())
 }

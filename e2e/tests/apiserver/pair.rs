@@ -112,7 +112,7 @@ impl Pair {
 
     /// Lets go of the pods that are deleted in the other namespace, until nothing is left there.
     pub(super) async fn until_nothing_is_left(&self) {
-        let pods = Api::<Pod>::namespaced(self.there.client.clone(), &self.there.namespace);
+        let pods = self.there.api::<Pod>();
         let is_empty = async || {
             self.there.kubelet.finish_deletions().await.unwrap();
             // Asked first, because each question to kubectl starts a process.

@@ -89,7 +89,7 @@ impl Clusters {
     }
 
     fn jobs(&self) -> Api<Job> {
-        Api::namespaced(self.dialling.stage.client.clone(), &self.dialling.stage.namespace)
+        self.dialling.stage.api()
     }
 
     /// Gives the SyncJob another key by commands that are stopped halfway, of which the first leaves a run with a key
@@ -230,7 +230,7 @@ async fn unpair(clusters: &Clusters) {
 }
 
 fn secrets(stage: &Stage) -> Api<Secret> {
-    Api::namespaced(stage.client.clone(), &stage.namespace)
+    stage.api()
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn what_keeps_two_clusters_from_being_paired_is_named() {
     let job = wait::until_any(&jobs, "volferry.dev/one-off=from", "there is a Job", PATIENCE, |_| true)
         .await
         .unwrap();
-    let pods: Api<Pod> = Api::namespaced(dialling.stage.client.clone(), &dialling.stage.namespace);
+    let pods = dialling.stage.api::<Pod>();
     let pod =
         wait::until_any(&pods, "app.kubernetes.io/component=syncer", "its pod is there", PATIENCE, |_| true)
             .await

@@ -87,8 +87,7 @@ async fn tmux(socket: &std::path::Path, arguments: &[&str]) -> String {
 /// pods of `web`, source first.
 async fn run_while_another_waits(stage: &Stage) -> [Pod; 2] {
     stage.sync("web", json!({"trigger": "one"})).await.unwrap();
-    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
+    let first = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
     let pods = stage.kubelet.start_both("web", &first.each_ref()).await.unwrap();

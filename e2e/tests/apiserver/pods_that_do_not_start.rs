@@ -37,7 +37,7 @@ async fn a_pod_that_a_limit_range_makes_invalid_is_explained_and_made_once_the_s
         "spec": {"limits": [{"type": "Container", "default": {"cpu": "500m"}}]}});
     stage.kubectl.apply(&range.to_string()).unwrap();
     stage.sync("web", json!({"pods": cpu("1")})).await.unwrap();
-    let is_told = |job: &kube::api::DynamicObject| {
+    let is_told = |job: &DynamicObject| {
         let message = syncjob::message(job, "Reconciling");
         syncjob::has_reason(job, "Reconciling", "PodPending")
             && message.contains("must be less than or equal to cpu limit")
@@ -61,7 +61,7 @@ async fn the_partner_of_a_pod_that_cannot_start_leaves_its_node_and_comes_back()
     stage.kubelet.unschedulable(&sink, "0/3 nodes are available: 3 Insufficient cpu.").await.unwrap();
     stage.kubelet.deleted_pod_within("web", Side::Source, e2e::scripted::PATIENCE).await.unwrap();
     stage.kubelet.finish_deletions().await.unwrap();
-    let alone = |job: &kube::api::DynamicObject| {
+    let alone = |job: &DynamicObject| {
         let message = syncjob::message(job, "Reconciling");
         syncjob::has_reason(job, "Reconciling", "PodPending") && message.contains("there is no source pod")
     };
@@ -84,7 +84,7 @@ async fn a_pod_that_does_not_start_is_explained_and_waited_for() {
     let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
     stage.kubelet.start(&sink).await.unwrap();
     let says = |reason: &'static str, words: [&'static str; 2]| {
-        move |job: &kube::api::DynamicObject| {
+        move |job: &DynamicObject| {
             syncjob::has_reason(job, "Reconciling", reason)
                 && words.iter().all(|word| syncjob::message(job, "Reconciling").contains(word))
         }
@@ -109,13 +109,11 @@ async fn pods_that_cannot_start_are_replaced_when_the_spec_is_put_right() {
     let source = stage.kubelet.new_pod("web", Side::Source, &[]).await.unwrap();
     let sink = stage.kubelet.new_pod("web", Side::Sink, &[]).await.unwrap();
     stage.kubelet.unschedulable(&source, "0/3 nodes are available").await.unwrap();
-    let pending = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "PodPending");
-    stage.until("web", "the pending pod is named", pending).await.unwrap();
+    let pending = stage.until_reason("web", "Reconciling", "PodPending").await.unwrap();
+    assert!(syncjob::message(&pending, "Reconciling").contains("nodeSelector"), "{pending:#?}");
 
     stage.patch("web", json!({"spec": {"pods": null}})).await.unwrap();
-    let [source, sink] = stage.kubelet.start_both("web", &[&source, &sink]).await.unwrap();
-    assert_eq!(source.spec.as_ref().unwrap().node_selector, None);
-    let run = e2e::kubelet::try_of(&sink);
-    stage.kubelet.succeed(&source, &sink, &good_report(&run)).await.unwrap();
+    let [source, _] = stage.kubelet.complete("web", &[&source, &sink]).await.unwrap();
+    assert_eq!(source.spec.unwrap().node_selector, None);
     stage.until_is("web", "Ready").await.unwrap();
 }

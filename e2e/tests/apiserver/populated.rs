@@ -6,7 +6,7 @@ use k8s_openapi::api::{core::v1::PersistentVolume, events::v1::Event};
 use crate::prelude::*;
 
 fn claims(stage: &Stage) -> Api<PersistentVolumeClaim> {
-    Api::namespaced(stage.client.clone(), &stage.namespace)
+    stage.api()
 }
 
 /// Makes the claim `web`, which names the SyncJob `copies`.
@@ -44,7 +44,7 @@ async fn a_claim_comes_up_with_the_copy_of_the_syncjob_that_it_names_wherever_th
     let (stage, _controller) = Stage::with_controller("populated").await.unwrap();
     let populator = stage.populator().await.unwrap();
     let claim = asks(&stage, json!({})).await;
-    let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
+    let events = stage.api::<Event>();
     let says = |reason: &'static str| {
         move |event: &Event| {
             event.reason.as_deref() == Some(reason)

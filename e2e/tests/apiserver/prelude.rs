@@ -6,7 +6,7 @@ use tokio::{process::Child, time};
 
 pub(crate) use contract::{Report, Side};
 pub(crate) use e2e::{
-    cut::{Cut, cut_writes},
+    cut::{self, Cut, cut_writes, cuts_before},
     kubelet::Play,
     programs,
     report::{bad_report, good_report},

@@ -38,15 +38,15 @@ async fn refused(stage: &Stage, arguments: &[&str]) -> String {
 /// Waits for the Job of a command on a claim, and for its pod.
 async fn made(stage: &Stage, claim: &str) -> (Job, Pod) {
     let label = format!("volferry.dev/one-off={claim}");
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     let job = wait::until_any(&jobs, &label, "there is a Job", PATIENCE, |_| true).await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     let pod = wait::until_any(&pods, &label, "its pod is there", PATIENCE, |_| true).await.unwrap();
     (job, pod)
 }
 
 async fn assert_nothing_stays(stage: &Stage) {
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     wait::until_none(&jobs, "volferry.dev/one-off", PATIENCE).await.unwrap();
 }
 
@@ -57,7 +57,7 @@ async fn stop(child: &Child) {
 
 /// Has a pod of an application use the claim `to` on the node `n1`.
 async fn use_claim(stage: &Stage) {
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     let app = json!({"metadata": {"name": "app"}, "spec": {
         "nodeName": "n1", "tolerations": [{"key": "storage", "operator": "Exists"}],
         "containers": [{"name": "app", "image": "app"}],

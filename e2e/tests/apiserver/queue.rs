@@ -40,7 +40,7 @@ async fn of_twenty_jobs_that_are_due_no_more_run_at_a_time_than_the_limit() {
     let limit = ["--leader-elect=false", "--max-runs=3"];
     let _controllers =
         (stage.controller_with(&limit).await.unwrap(), stage.controller_with(&limit).await.unwrap());
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     let (mut known, mut ran) = (Vec::new(), Vec::new());
     for left in (1..=JOBS).rev() {
         let [source, sink] = stage.kubelet.start_any(&known).await.unwrap();

@@ -14,10 +14,7 @@ use e2e::{
     syncjob,
 };
 use k8s_openapi::api::core::v1::{EnvVar, Pod, Secret};
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams},
-};
+use kube::api::{DynamicObject, ListParams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -139,7 +136,7 @@ impl Dialling {
 
     /// Returns the Secrets of the job.
     pub(super) async fn secrets(&self) -> Vec<Secret> {
-        let api = Api::<Secret>::namespaced(self.stage.client.clone(), &self.stage.namespace);
+        let api = self.stage.api::<Secret>();
         api.list(&ListParams::default().labels(&self.label())).await.unwrap().items
     }
 

@@ -13,15 +13,13 @@ async fn what_agents_report_is_no_success_before_their_pods_have_ended_and_none_
     }
     // By the time that a later job waits for the run, the controller has seen the reports.
     stage.sync("rival", json!({})).await.unwrap();
-    let waits = |job: &DynamicObject| syncjob::has_reason(job, "Reconciling", "WaitingForRun");
-    stage.until("rival", "it waits", waits).await.unwrap();
+    stage.until_reason("rival", "Reconciling", "WaitingForRun").await.unwrap();
     let web = stage.jobs.get("web").await.unwrap();
     assert!(!syncjob::is(&web, "Ready") && syncjob::status(&web, "/lastRun").is_null(), "{web:#?}");
 
     stage.kubelet.end(&source, 0, "").await.unwrap();
     stage.kubelet.end(&sink, 137, "").await.unwrap();
-    let is_retried = |job: &DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
-    let retried = stage.until("web", "it is tried again", is_retried).await.unwrap();
+    let retried = stage.until_reason("web", "Reconciling", "Retrying").await.unwrap();
     for field in ["/lastRun", "/lastSuccessTime", "/destination", "/history", "/summary", "/notes"] {
         assert!(syncjob::status(&retried, field).is_null(), "{field}: {retried:#?}");
     }

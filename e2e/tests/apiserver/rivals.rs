@@ -43,8 +43,7 @@ async fn a_claim_that_a_run_writes_is_not_read_before_that_run_is_over() {
     assert_eq!(launched(&stage), ["near"]);
 
     stage.kubelet.succeed(&source, &sink, &good_report("near-1")).await.unwrap();
-    let [source, sink] = stage.kubelet.start_both("onward", &[]).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("onward-1")).await.unwrap();
+    stage.kubelet.complete("onward", &[]).await.unwrap();
     let done = stage.until_is("onward", "Ready").await.unwrap();
     assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
 }
@@ -90,9 +89,7 @@ async fn a_volume_that_another_syncer_uses_is_waited_for_without_a_retry() {
         }
         assert_eq!(syncjob::status(&waiting, "/activeRun/retries"), 0);
 
-        let [source, sink] = stage.kubelet.start_both(name, &[&source, &sink]).await.unwrap();
-        let report = good_report(&e2e::kubelet::try_of(&sink));
-        stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
+        stage.kubelet.complete(name, &[&source, &sink]).await.unwrap();
         let done = stage.until_is(name, "Ready").await.unwrap();
         assert_eq!(syncjob::status(&done, "/lastRun/retries"), 0);
     }
@@ -120,7 +117,6 @@ async fn a_run_that_waits_can_be_suspended_and_lets_others_by() {
     stage.until_is("third", "Ready").await.unwrap();
 
     stage.patch("second", json!({"spec": {"suspend": false}})).await.unwrap();
-    let [source, sink] = stage.kubelet.start_both("second", &[]).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("second-1")).await.unwrap();
+    stage.kubelet.complete("second", &[]).await.unwrap();
     stage.until_is("second", "Ready").await.unwrap();
 }

@@ -92,7 +92,7 @@ async fn a_quota_that_is_used_up_in_the_other_namespace_is_named_and_the_run_goe
         [("pods", "PodPending", "Raise that ResourceQuota"), ("count/jobs.batch", "ChildRefused", "quota")]
     {
         let (pair, _controller) = Pair::with_controller("quota").await;
-        let quotas = Api::<ResourceQuota>::namespaced(pair.there.client.clone(), &pair.there.namespace);
+        let quotas = pair.there.api::<ResourceQuota>();
         let hard = json!({resource: "0"});
         let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}, "spec": {"hard": hard}});
         pair.there.kubectl.apply(&quota.to_string()).unwrap();

@@ -1,7 +1,7 @@
 //! The life of a SyncJob's runs, with a simulated kubelet.
 
 use contract::{Fingerprint, Phase, Progress, RunResult, Timings, VolumeId, Work};
-use kube::{ResourceExt, api::Api};
+use kube::ResourceExt;
 
 use crate::prelude::*;
 
@@ -60,8 +60,7 @@ async fn a_run_goes_from_its_record_to_its_report() {
 async fn a_syncrun_that_a_person_makes_is_a_run_now_and_one_that_is_deleted_ends_its_run() {
     let (stage, _controller) = Stage::with_controller("run-now").await.unwrap();
     stage.sync("web", json!({})).await.unwrap();
-    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
+    let first = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_is("web", "Ready").await.unwrap();
 
     let mut forced = syncjob::run_now("before-upgrade", "web");
@@ -107,7 +106,7 @@ async fn a_syncrun_that_names_no_syncjob_says_so_and_runs_once_there_is_one() {
     assert!(syncjob::message(&stalled, "Stalled").contains("no SyncJob web"), "{stalled:#?}");
 
     stage.sync("web", json!({"suspend": true})).await.unwrap();
-    let waits = |run: &kube::api::DynamicObject| syncjob::has_reason(run, "Reconciling", "Queued");
+    let waits = |run: &DynamicObject| syncjob::has_reason(run, "Reconciling", "Queued");
     let waiting = stage.run("early", "its SyncJob is known", waits).await.unwrap();
     assert!(!syncjob::is(&waiting, "Stalled"), "{waiting:#?}");
     stage.patch("web", json!({"spec": {"suspend": false}})).await.unwrap();
@@ -156,10 +155,9 @@ async fn the_history_keeps_its_runs_and_the_pods_of_the_last_failed_one() {
 #[tokio::test]
 async fn the_pods_of_the_last_run_stay_for_their_logs_until_the_next_one_has_its_turn() {
     let (stage, _controller) = Stage::with_controller("logs").await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     stage.sync("web", json!({"trigger": "one"})).await.unwrap();
-    let first = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&first[0], &first[1], &good_report("web-1")).await.unwrap();
+    let first = stage.kubelet.complete("web", &[]).await.unwrap();
     stage.until_done("web").await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
 
@@ -167,8 +165,7 @@ async fn the_pods_of_the_last_run_stay_for_their_logs_until_the_next_one_has_its
     stage.sync("rival", json!({})).await.unwrap();
     let rival = stage.kubelet.start_both("rival", &[]).await.unwrap();
     stage.patch("web", json!({"spec": {"trigger": "two"}})).await.unwrap();
-    let waits = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "WaitingForRun");
-    stage.until("web", "it waits for the other", waits).await.unwrap();
+    stage.until_reason("web", "Reconciling", "WaitingForRun").await.unwrap();
     assert_eq!(stage.kept("web").await.unwrap(), ["web-1"; 2]);
 
     stage.kubelet.succeed(&rival[0], &rival[1], &good_report("rival-1")).await.unwrap();
@@ -249,8 +246,7 @@ async fn a_failed_run_is_tried_again_under_its_name_and_given_up_in_the_end() {
     let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
     let lost = bad_report("web-1", "PeerLost", "the peer went away");
     end_both(&stage, [&source, &sink], 5, &lost).await.unwrap();
-    let waiting = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
-    let waiting = stage.until("web", "the run waits for its second try", waiting).await.unwrap();
+    let waiting = stage.until_reason("web", "Reconciling", "Retrying").await.unwrap();
     assert_eq!(syncjob::status(&waiting, "/activeRun/retries"), 1);
     assert!(syncjob::message(&waiting, "Reconciling").contains("the peer went away"));
 
@@ -410,7 +406,7 @@ fn expected_volume(pod: &Pod) -> Option<VolumeId> {
     args.iter().find_map(|arg| arg.strip_prefix("--expect-volume="))?.parse().ok()
 }
 
-pub(crate) fn is_done(run: &str) -> impl Fn(&kube::api::DynamicObject) -> bool {
+pub(crate) fn is_done(run: &str) -> impl Fn(&DynamicObject) -> bool {
     move |job| syncjob::text(job, "/lastRun/id") == run && syncjob::status(job, "/activeRun").is_null()
 }
 
@@ -426,9 +422,7 @@ async fn with_replace_a_new_trigger_stops_the_run_in_progress() {
         stage.kubelet.deleted_pod("web", side).await.unwrap();
     }
     stage.kubelet.finish_deletions().await.unwrap();
-    let known = [&source, &sink];
-    let [source, sink] = stage.kubelet.start_both("web", &known).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("web-2")).await.unwrap();
+    stage.kubelet.complete("web", &[&source, &sink]).await.unwrap();
     let done = stage.until_is("web", "Ready").await.unwrap();
     assert_eq!(syncjob::text(&done, "/lastRun/id"), "web-2");
     let first = syncjob::status(&done, "/history/1");

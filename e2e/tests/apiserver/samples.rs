@@ -31,10 +31,7 @@ async fn samples_that_are_applied_together_do_not_disturb_each_other() {
     let pod = stage.kubelet.new_pod("local-copy", Side::Sink, &[]).await.unwrap();
     stage.kubelet.start(&pod).await.unwrap();
     stage.kubelet.succeed_one(Side::Sink, &pod, &good_report("local-copy-1")).await.unwrap();
-    stage
-        .until("local-copy", "its run succeeded", |job| syncjob::has_reason(job, "Ready", "Succeeded"))
-        .await
-        .unwrap();
+    stage.until_reason("local-copy", "Ready", "Succeeded").await.unwrap();
     let disk = stage.until_is("disk-image", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&disk, "Stalled", "ClaimNotFound"), "{disk:#?}");
 }
@@ -42,7 +39,7 @@ async fn samples_that_are_applied_together_do_not_disturb_each_other() {
 /// Simulates the pods of a job until its run has succeeded.
 async fn ends_well(stage: &Stage, name: &str) {
     tokio::select! {
-        done = stage.until(name, "its run succeeded", |job| syncjob::has_reason(job, "Ready", "Succeeded")) => drop(done.unwrap()),
+        done = stage.until_reason(name, "Ready", "Succeeded") => drop(done.unwrap()),
         error = stage.kubelet.play(name, Play::Succeeds) => panic!("{name}: {error:?}"),
     }
 }

@@ -36,8 +36,7 @@ async fn an_interval_runs_again_and_again_but_not_while_suspended() {
         assert!(start(&second) >= next_run(&first).unwrap(), "{first:#?} {second:#?}");
 
         stage.patch("web", json!({"spec": {"suspend": true}})).await?;
-        let is_suspended = |job: &DynamicObject| syncjob::has_reason(job, "Ready", "Suspended");
-        let suspended = stage.until("web", "it is suspended", is_suspended).await?;
+        let suspended = stage.until_reason("web", "Ready", "Suspended").await?;
         assert!(syncjob::is(&suspended, "Ready") && next_run(&suspended).is_none(), "{suspended:#?}");
         let before = runs(&suspended);
 

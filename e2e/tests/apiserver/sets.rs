@@ -23,7 +23,7 @@ impl Sets {
         let kind = GroupVersionKind::gvk("volferry.dev", "v1alpha1", "SyncJobSet");
         let kind = ApiResource::from_gvk_with_plural(&kind, "syncjobsets");
         let sets = Api::namespaced_with(stage.client.clone(), &stage.namespace, &kind);
-        let claims = Api::namespaced(stage.client.clone(), &stage.namespace);
+        let claims = stage.api();
         Self { stage, sets, claims }
     }
 
@@ -39,14 +39,6 @@ impl Sets {
     async fn label(&self, claim: &str, app: Value) {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"app": app}}}));
         self.claims.patch(claim, &PatchParams::default(), &patch).await.unwrap();
-    }
-
-    /// Deletes a claim at once, as its controller does once no pod uses it.
-    async fn delete_claim(&self, claim: &str) {
-        self.claims.delete(claim, &DeleteParams::default()).await.unwrap();
-        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        drop(self.claims.patch(claim, &PatchParams::default(), &free).await);
-        wait::until_gone(&self.claims, claim, PATIENCE).await.unwrap();
     }
 
     /// Creates the set, with these fields over its spec.
@@ -206,8 +198,7 @@ async fn a_job_that_is_not_the_sets_own_is_named_and_never_changed() {
     sets.claims(&["data-0", "data-1"]).await;
     let own = json!({"suspend": true, "files": {"exclude": ["*.own"]}});
     let before = sets.stage.sync("data-0", own).await.unwrap();
-    let seen = |job: &DynamicObject| syncjob::has_reason(job, "Ready", "Suspended");
-    sets.stage.until("data-0", "it is suspended", seen).await.unwrap();
+    sets.stage.until_reason("data-0", "Ready", "Suspended").await.unwrap();
     sets.create(json!({})).await;
     let set = sets.until_stalled("NameTaken", "The SyncJob data-0 is there already").await;
     assert_eq!(syncjob::text(&set, "/problems/0/syncJob"), "data-0");
@@ -217,7 +208,7 @@ async fn a_job_that_is_not_the_sets_own_is_named_and_never_changed() {
     assert_eq!((&after.data["spec"], after.owner_references()), (&before.data["spec"], &[][..]));
     assert_eq!((after.labels(), after.annotations()), (before.labels(), before.annotations()));
 
-    let events = Api::<Event>::namespaced(sets.stage.client.clone(), &sets.stage.namespace);
+    let events = sets.stage.api::<Event>();
     let warned = |event: &Event| event.reason.as_deref() == Some("NameTaken");
     wait::until_any(&events, "", "a warning", PATIENCE, warned).await.unwrap();
 
@@ -244,7 +235,7 @@ async fn the_job_of_a_claim_that_went_away_is_suspended_until_it_matches_again_o
     sets.label("data-0", json!("web")).await;
     let goes_on = |job: &DynamicObject| job.data["spec"]["suspend"] == false;
     sets.stage.until("data-0", "it goes on", goes_on).await.unwrap();
-    sets.delete_claim("data-1").await;
+    sets.stage.lose_claim("data-1").await.unwrap();
     sets.stage.until("data-1", "it is suspended", is_suspended).await.unwrap();
 
     sets.change(json!({"spec": {"deletionPolicy": "Delete"}})).await;
@@ -269,7 +260,7 @@ async fn no_more_runs_of_a_set_are_under_way_than_it_allows_and_the_worst_is_nam
             wait::until_any(&sets.stage.jobs, "", "a job is queued", PATIENCE, is_queued).await.unwrap();
         }
         sets.until("one runs", |set| syncjob::status(set, "/running") == &json!(1)).await;
-        let pods: Api<Pod> = Api::namespaced(sets.stage.client.clone(), &sets.stage.namespace);
+        let pods = sets.stage.api::<Pod>();
         let sinks = pods.list(&ListParams::default().labels("volferry.dev/side=sink")).await.unwrap();
         assert_eq!(sinks.iter().filter(|pod| !e2e::kubelet::has_ended(pod)).count(), 1);
         let job = sink.labels()["volferry.dev/syncjob"].clone();

@@ -98,8 +98,7 @@ async fn a_failed_shard_fails_the_run_and_all_shards_are_tried_again() {
     for at in [0, 2] {
         end_both(&stage, &shards[at], 5, &bad_report("web-1", "ShardLost", "shard 1/3 ended")).await.unwrap();
     }
-    let waiting = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
-    let waiting = stage.until("web", "the run waits for its second try", waiting).await.unwrap();
+    let waiting = stage.until_reason("web", "Reconciling", "Retrying").await.unwrap();
     let message = syncjob::message(&waiting, "Reconciling");
     assert!(message.contains("Shard 1 of 3: no space left"), "{message}");
 
@@ -166,7 +165,7 @@ async fn end_both(stage: &Stage, [source, sink]: &[Pod; 2], exit: i32, report: &
 
 /// Waits until Kubernetes has recorded the shard as failed in both Jobs.
 async fn await_failed_index(stage: &Stage, index: &str) -> Result<()> {
-    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let jobs = stage.api::<Job>();
     for job in jobs.list(&ListParams::default()).await?.items {
         let failed = |job: &Job| {
             job.status.as_ref().and_then(|status| status.failed_indexes.as_deref()) == Some(index)

@@ -22,8 +22,7 @@ async fn a_job_that_no_operator_has_seen_is_not_current() {
 async fn the_columns_say_how_a_job_stands() {
     let (stage, _controller) = Stage::with_controller("columns").await.unwrap();
     stage.sync("web", json!({"schedule": {"interval": "24h"}})).await.unwrap();
-    let [source, sink] = stage.kubelet.start_both("web", &[]).await.unwrap();
-    stage.kubelet.succeed(&source, &sink, &good_report("web-1")).await.unwrap();
+    stage.kubelet.complete("web", &[]).await.unwrap();
     let done = stage.until_is("web", "Synced").await.unwrap();
     let (next, took) = (syncjob::text(&done, "/nextRunTime"), syncjob::text(&done, "/summary/duration"));
     let printed = |more: &[&str]| {
@@ -67,7 +66,7 @@ async fn each_run_has_an_event_with_its_own_words() {
         stage.sync("web", json!({})).await?;
         // The event follows the status, and precedes the next run.
         for run in 1..=4 {
-            let over = |job: &kube::api::DynamicObject| {
+            let over = |job: &DynamicObject| {
                 syncjob::is(job, "Ready") && syncjob::status(job, "/lastRun/number") == run
             };
             stage.until("web", "the run is over", over).await?;
@@ -79,7 +78,7 @@ async fn each_run_has_an_event_with_its_own_words() {
         done = script => done.unwrap(),
         error = playing => panic!("{error:?}"),
     }
-    let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
+    let events = stage.api::<Event>();
     let events = events.list(&ListParams::default().fields("reason=Succeeded")).await.unwrap();
     let mut notes: Vec<_> = events.items.into_iter().filter_map(|event| event.note).collect();
     notes.sort();
@@ -93,7 +92,7 @@ async fn each_run_has_an_event_with_its_own_words() {
 async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual() {
     let (stage, _controller) = Stage::with_controller("slower").await.unwrap();
     stage.sync("web", json!({"regression": {"window": 3}, "historyLimit": {"succeeded": 3}})).await.unwrap();
-    let regressed = |job: &kube::api::DynamicObject| syncjob::is(job, "PerformanceRegressed");
+    let regressed = |job: &DynamicObject| syncjob::is(job, "PerformanceRegressed");
     let mut known: Vec<k8s_openapi::api::core::v1::Pod> = Vec::new();
     let took = [4_000, 4_000, 4_000, 9_000, 9_000, 9_000, 4_000];
     for (run, transfer) in (1..).zip(took) {
@@ -102,9 +101,8 @@ async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual
         report.work = Work { files_scanned: 5_000, files_updated: 10, ..Work::default() };
         report.timings = Timings { scan: 1_000, transfer, total: transfer + 1_000, ..Timings::default() };
         stage.kubelet.succeed(&source, &sink, &report).await.unwrap();
-        let over = |job: &kube::api::DynamicObject| {
-            syncjob::is(job, "Ready") && syncjob::status(job, "/lastRun/number") == run
-        };
+        let over =
+            |job: &DynamicObject| syncjob::is(job, "Ready") && syncjob::status(job, "/lastRun/number") == run;
         let job = stage.until("web", "the run is over", over).await.unwrap();
         assert_eq!(regressed(&job), run == 6, "run {run}: {job:#?}");
         if run == 6 {
@@ -114,7 +112,7 @@ async fn a_job_whose_runs_become_slower_says_by_how_much_until_they_are_as_usual
         known.extend([source, sink]);
         stage.patch("web", json!({"spec": {"trigger": run.to_string()}})).await.unwrap();
     }
-    let events = Api::<Event>::namespaced(stage.client.clone(), &stage.namespace);
+    let events = stage.api::<Event>();
     for reason in ["PerformanceRegressed", "PerformanceRecovered"] {
         // An event follows the status that it reports.
         let is_it = |event: &Event| event.reason.as_deref() == Some(reason);

@@ -10,7 +10,7 @@ fn group(pod: &Pod) -> (Option<i64>, String) {
 #[tokio::test]
 async fn a_sink_has_the_group_of_the_workload_also_when_that_has_no_pods_any_more() {
     let (stage, _controller) = Stage::with_controller("workload").await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &stage.namespace);
+    let pods = stage.api::<Pod>();
     let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "to"}});
     let app = json!({"metadata": {"name": "app"}, "spec": {
         "automountServiceAccountToken": false, "volumes": [volume],

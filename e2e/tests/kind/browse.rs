@@ -1,27 +1,12 @@
 //! `kubectl volferry browse` and `get` against real pods: what they print is what the volume has, byte for byte.
 
-use std::process::{Command, Output};
-
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 
 use crate::prelude::*;
 
-fn plugin(sandbox: &Sandbox, args: &[&str]) -> Output {
-    let program = programs::of_workspace("kubectl-volferry").unwrap();
-    Command::new(program).args(args).args(["-n", &sandbox.namespace]).output().unwrap()
-}
-
-#[track_caller]
-fn printed(output: Output) -> Vec<u8> {
-    assert!(output.status.success(), "{output:?}");
-    output.stdout
-}
-
 #[tokio::test]
 async fn a_file_of_a_snapshot_comes_out_of_the_cluster_as_it_is_and_no_pod_stays() {
-    let sandbox = Sandbox::new("browse").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, _) = Sandbox::with_volumes("browse").await;
     // 8 MiB of all bytes, which no log would carry.
     let script =
         "mkdir -p 'a folder'; head -c 8388608 /dev/urandom > 'a folder/bytes'; echo text > note; : > empty";
@@ -33,20 +18,21 @@ async fn a_file_of_a_snapshot_comes_out_of_the_cluster_as_it_is_and_no_pod_stays
     from.shell_as_syncer("rm -r 'a folder'").unwrap();
     sandbox.run_again("copy", "two").await.unwrap();
 
-    let list = String::from_utf8(printed(plugin(&sandbox, &["browse", "copy"]))).unwrap();
+    let list = printed(plugin(&sandbox, &["browse", "copy"]));
     let ids: Vec<&str> = list.split_whitespace().filter(|word| word.len() == 16).collect();
     assert_eq!(ids.len(), 2, "{list}");
     let has_folder = |id: &str| {
-        let top = String::from_utf8(printed(plugin(&sandbox, &["browse", "copy", id]))).unwrap();
+        let top = printed(plugin(&sandbox, &["browse", "copy", id]));
         assert!(top.contains("note"), "{top}");
         top.contains("a folder")
     };
     let old = ids.iter().find(|id| has_folder(id)).expect("one has the folder");
-    let below = String::from_utf8(printed(plugin(&sandbox, &["browse", "copy", old, "/a folder"]))).unwrap();
+    let below = printed(plugin(&sandbox, &["browse", "copy", old, "/a folder"]));
     assert!(below.contains("bytes"), "{below}");
-    assert!(printed(plugin(&sandbox, &["get", "copy", old, "/a folder/bytes"])) == bytes);
-    assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "note"])), b"text\n");
-    assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "empty"])), b"");
+    let got = plugin(&sandbox, &["get", "copy", old, "/a folder/bytes"]);
+    assert!(got.status.success() && got.stdout == bytes, "{:?}", got.status);
+    assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "note"])), "text\n");
+    assert_eq!(printed(plugin(&sandbox, &["get", "copy", "latest", "empty"])), "");
 
     let missing = plugin(&sandbox, &["get", "copy", "latest", "/a folder/none"]);
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
@@ -54,8 +40,6 @@ async fn a_file_of_a_snapshot_comes_out_of_the_cluster_as_it_is_and_no_pod_stays
     assert!(said.contains("has no a folder/none") && said.contains("failed with status"), "{said}");
 
     const LABEL: &str = "volferry.dev/browse=copy";
-    let jobs: Api<Job> = Api::namespaced(sandbox.client.clone(), &sandbox.namespace);
-    wait::until_none(&jobs, LABEL, PATIENCE).await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(sandbox.client.clone(), &sandbox.namespace);
-    wait::until_none(&pods, LABEL, PATIENCE).await.unwrap();
+    wait::until_none(&sandbox.api::<Job>(), LABEL, PATIENCE).await.unwrap();
+    wait::until_none(&sandbox.api::<Pod>(), LABEL, PATIENCE).await.unwrap();
 }

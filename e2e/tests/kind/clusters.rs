@@ -114,8 +114,7 @@ impl Clusters {
     }
 
     async fn until_retried(&self) {
-        let retried = |job: &DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
-        self.near.until("web", "the run is to be tried again", retried).await.unwrap();
+        self.near.until_reason("web", "Reconciling", "Retrying").await.unwrap();
     }
 
     /// Drains the node of the endpoint's pod, and has it back once the run is to be tried again. Meanwhile the pod has

@@ -4,9 +4,7 @@ use crate::prelude::*;
 
 #[tokio::test]
 async fn another_volume_behind_the_claim_is_refused_until_a_person_accepts_it() {
-    let sandbox = Sandbox::new("destination").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("destination").await;
     from.shell_as_syncer("echo content > file").unwrap();
     sandbox.sync("copy", json!({"trigger": "one", "files": {"delete": true}})).await.unwrap();
     let first = sandbox.until_is("copy", "Ready").await.unwrap();

@@ -7,9 +7,7 @@ use crate::prelude::*;
 
 #[tokio::test]
 async fn a_drained_sink_leaves_what_has_arrived_to_the_next_try() {
-    let sandbox = Sandbox::new("drained").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("drained").await;
     from.shell_as_syncer(tree::ONE_LARGE_FILE).unwrap();
     sandbox.sync("copy", tree::slowly()).await.unwrap();
     sandbox.until_data_moves("copy", "copy-1").await.unwrap();
@@ -17,8 +15,7 @@ async fn a_drained_sink_leaves_what_has_arrived_to_the_next_try() {
     let pods = sandbox.api::<k8s_openapi::api::core::v1::Pod>();
     pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
 
-    let retried = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
-    sandbox.until("copy", "the run is to be tried again", retried).await.unwrap();
+    sandbox.until_reason("copy", "Reconciling", "Retrying").await.unwrap();
     assert_eq!(to.staged_files().unwrap().len(), 1, "what has arrived is kept");
     let done = sandbox.until_is("copy", "Ready").await.unwrap();
     assert_eq!(syncjob::status(&done, "/lastRun/retries"), 1);

@@ -1,8 +1,6 @@
 //! A claim of another namespace is read, or written to, by a SyncGrant there. When the grant goes, its run ends, and
 //! nothing stays.
 
-use std::process::Command;
-
 use k8s_openapi::{
     api::core::v1::Pod,
     jiff::{SignedDuration, Timestamp},
@@ -11,7 +9,6 @@ use k8s_openapi::{
 use crate::prelude::*;
 
 const LABEL: &str = "volferry.dev/syncjob";
-const KINDS: &str = "jobs,pods,services,secrets,serviceaccounts,roles,rolebindings";
 
 /// Lets SyncJobs of namespace `here` use a claim of `there`.
 fn grant(here: &Sandbox, there: &Sandbox, name: &str, (claim, access): (&str, &str)) {
@@ -31,14 +28,11 @@ fn ended_at(pod: &Pod) -> Option<Timestamp> {
     Some(status.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()?.0)
 }
 
-/// Waits until a namespace has nothing of any SyncJob.
-fn assert_nothing_stays(sandbox: &Sandbox) {
-    for kind in KINDS.split(',') {
-        let gone = ["wait", "--for=delete", kind, "-l", "volferry.dev/syncjob", "--timeout=60s"];
-        sandbox.kubectl.run(&gone).unwrap();
-    }
-    let left = sandbox.kubectl.run(&["get", KINDS, "-l", "volferry.dev/syncjob", "-o", "name"]).unwrap();
-    assert_eq!(left, "", "in {}", sandbox.namespace);
+/// Deletes the SyncJob, and waits until both namespaces have nothing of it.
+async fn assert_nothing_stays(here: &Sandbox, there: &Sandbox) {
+    here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
+    wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
+    [here, there].into_iter().for_each(|sandbox| sandbox.until_nothing_has(LABEL).unwrap());
 }
 
 #[tokio::test]
@@ -53,17 +47,12 @@ async fn a_tree_arrives_from_another_namespace_and_nothing_stays_in_either() {
     here.until_is("copy", "Synced").await.unwrap();
     assert_same(&from.list().unwrap(), &to.list().unwrap());
 
-    let mut plugin = Command::new(programs::of_workspace("kubectl-volferry").unwrap());
-    let said = plugin.args(["logs", "copy", "-n", &here.namespace]).output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    let said = String::from_utf8(said.stdout).unwrap();
+    let said = printed(plugin(&here, &["logs", "copy"]));
     for end in ["[source] ", "[sink] "] {
         assert!(said.lines().any(|line| line.starts_with(end)), "the {end} said nothing: {said}");
     }
 
-    here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
-    wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
-    [&here, &there].into_iter().for_each(assert_nothing_stays);
+    assert_nothing_stays(&here, &there).await;
 }
 
 #[tokio::test]
@@ -93,8 +82,8 @@ async fn a_grant_that_is_withdrawn_in_the_middle_of_a_run_ends_it_and_one_that_i
         ended <= withdrawn + SignedDuration::from_secs(10),
         "it ended at {ended}, withdrawn at {withdrawn}"
     );
-    assert_nothing_stays(&there);
-    let gone = ["wait", "--for=delete", "pods", "-l", "volferry.dev/syncjob", "--timeout=60s"];
+    there.until_nothing_has(LABEL).unwrap();
+    let gone = ["wait", "--for=delete", "pods", "-l", LABEL, "--timeout=60s"];
     here.kubectl.run(&gone).unwrap();
     let lent = format!("{}/lent", there.namespace);
     let is_stalled = |job: &DynamicObject| {
@@ -106,49 +95,5 @@ async fn a_grant_that_is_withdrawn_in_the_middle_of_a_run_ends_it_and_one_that_i
     grant(&here, &there, "again", ("to", "Write"));
     here.until_is("copy", "Synced").await.unwrap();
     assert_same(&from.list().unwrap(), &to.list().unwrap());
-    here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
-    wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
-    [&here, &there].into_iter().for_each(assert_nothing_stays);
-}
-
-#[tokio::test]
-async fn a_run_obeys_the_namespace_that_grants_it_restricted_baseline_with_root_or_with_its_quota_used_up() {
-    let here = Sandbox::new("ruled-here").await;
-    let there = here.beside("ruled-there").await;
-    let from = there.volume("from", 0).await.unwrap();
-    let to = here.volume("to", 1).await.unwrap();
-    let arrived = |name: &str| String::from_utf8(to.shell(&format!("cat {name}")).unwrap()).unwrap();
-    from.shell_as_syncer("echo restricted > open").unwrap();
-    grant(&here, &there, "lent", ("from", "Read"));
-    here.sync("copy", end("source", &there)).await.unwrap();
-    here.until_is("copy", "Ready").await.unwrap();
-    assert_eq!(arrived("open"), "restricted\n");
-
-    // Only root may read it.
-    from.shell("umask 077; echo baseline > closed").unwrap();
-    let mark = |verb: &str, what: &str| {
-        here.kubectl.run(&[verb, "--overwrite", "namespace", &there.namespace, what]).unwrap();
-    };
-    mark("label", "pod-security.kubernetes.io/enforce=baseline");
-    mark("annotate", "volferry.dev/privileged-syncers=true");
-    here.run_again("copy", "baseline").await.unwrap();
-    assert_eq!(arrived("closed"), "baseline\n");
-
-    from.shell("echo room > late").unwrap();
-    there.kubectl.run(&["create", "quota", "full", "--hard=pods=0"]).unwrap();
-    let counted = ["wait", "--for=jsonpath={.status.hard.pods}=0", "resourcequota/full", "--timeout=60s"];
-    there.kubectl.run(&counted).unwrap();
-    here.patch("copy", json!({"spec": {"trigger": "quota"}})).await.unwrap();
-    let is_told = |job: &DynamicObject| {
-        let message = syncjob::message(job, "Reconciling");
-        message.contains("exceeded quota: full") && message.contains(&there.namespace)
-    };
-    here.until("copy", "the quota is named", is_told).await.unwrap();
-    there.kubectl.run(&["delete", "resourcequota", "full"]).unwrap();
-    here.until_is("copy", "Ready").await.unwrap();
-    assert_eq!(arrived("late"), "room\n");
-
-    here.jobs.delete("copy", &DeleteParams::default()).await.unwrap();
-    wait::until_gone(&here.jobs, "copy", PATIENCE).await.unwrap();
-    [&here, &there].into_iter().for_each(assert_nothing_stays);
+    assert_nothing_stays(&here, &there).await;
 }

@@ -17,9 +17,7 @@ fn has(volume: &e2e::volume::Volume, name: &str) -> bool {
 
 #[tokio::test]
 async fn hooks_run_in_the_applications_pod_around_each_run() {
-    let sandbox = Sandbox::new("hooks").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("hooks").await;
     from.shell_as_syncer("echo 1 > file").unwrap();
     sandbox.application("db", "from").await.unwrap();
 

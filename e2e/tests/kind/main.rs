@@ -4,7 +4,6 @@
 
 /// Tests that stop or change the operator. They come first by their names, so that none waits until others have ended.
 mod alone {
-    mod operator_killed;
     mod uninstalled;
 }
 mod benchmark;
@@ -27,7 +26,6 @@ mod ownership;
 mod page;
 mod pairing;
 mod prelude;
-mod problems;
 mod push;
 mod rerun;
 mod rwop;

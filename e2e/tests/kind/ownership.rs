@@ -26,12 +26,10 @@ async fn owners_are_kept_where_the_namespace_allows_root() {
 
 #[tokio::test]
 async fn what_may_not_be_read_or_kept_is_named() {
-    let sandbox = Sandbox::new("foreign").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("foreign").await;
     from.shell(MIXED).unwrap();
     sandbox.sync("copy", json!({"limits": {"retries": 0}})).await.unwrap();
-    let partial = |job: &kube::api::DynamicObject| syncjob::text(job, "/phase") == "PartiallyFailed";
+    let partial = |job: &DynamicObject| syncjob::text(job, "/phase") == "PartiallyFailed";
     let partial = sandbox.until("copy", "it has failed in part", partial).await.unwrap();
     assert!(!syncjob::is(&partial, "Ready"));
     assert_eq!(syncjob::status(&partial, "/lastRun/work/filesFailed"), 1);

@@ -4,9 +4,7 @@ use crate::prelude::*;
 
 #[tokio::test]
 async fn later_runs_move_only_what_has_changed() {
-    let sandbox = Sandbox::new("rerun").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("rerun").await;
     from.shell_as_syncer(tree::VARIED).unwrap();
     sandbox.sync("copy", json!({"trigger": "one", "files": {"delete": true}})).await.unwrap();
     sandbox.until_is("copy", "Ready").await.unwrap();

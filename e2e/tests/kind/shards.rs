@@ -6,9 +6,7 @@ const COUNT: u64 = 3;
 
 #[tokio::test]
 async fn three_pods_a_side_copy_a_tree_between_two_nodes() {
-    let sandbox = Sandbox::new("shards").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("shards").await;
     assert_ne!(from.node, to.node);
     from.shell_as_syncer(tree::VARIED).unwrap();
 
@@ -34,9 +32,7 @@ async fn three_pods_a_side_copy_a_tree_between_two_nodes() {
 
 #[tokio::test]
 async fn a_killed_shard_has_all_of_them_tried_again() {
-    let sandbox = Sandbox::new("shard-killed").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("shard-killed").await;
     from.shell_as_syncer(tree::SLOW).unwrap();
     let mut others = tree::slowly();
     others["parallelism"] = json!(2);
@@ -44,8 +40,7 @@ async fn a_killed_shard_has_all_of_them_tried_again() {
     sandbox.until_data_moves("copy", "copy-1").await.unwrap();
     sandbox.kill_syncer("copy", &to, "sink").await.unwrap();
 
-    let retried = |job: &kube::api::DynamicObject| syncjob::has_reason(job, "Reconciling", "Retrying");
-    let retried = sandbox.until("copy", "the run is to be tried again", retried).await.unwrap();
+    let retried = sandbox.until_reason("copy", "Reconciling", "Retrying").await.unwrap();
     let message = syncjob::message(&retried, "Reconciling");
     assert!(message.contains("of 2: The sink ended with status 137"), "{message}");
     let done = sandbox.until_is("copy", "Ready").await.unwrap();

@@ -18,9 +18,7 @@ fn listed(job: &DynamicObject) -> Vec<String> {
 
 #[tokio::test]
 async fn each_run_takes_a_snapshot_and_an_older_one_is_restored_into_a_new_claim_and_in_place() {
-    let sandbox = Sandbox::new("snapshots").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("snapshots").await;
     from.shell_as_syncer(tree::VARIED).unwrap();
     let first = from.list().unwrap();
     let spec = json!({"trigger": "one", "files": {"delete": true}, "snapshots": {"retain": {"last": 2}}});
@@ -80,7 +78,7 @@ async fn damage(sandbox: &Sandbox, from: &Volume, to: &Volume) {
     assert!(message.contains("site/new.html in "), "{message}");
     let count = syncjob::status(&corrupt, "/snapshots/damaged").as_u64().unwrap();
     assert!(count > 0, "{corrupt:#?}");
-    let said = plugin(sandbox, &["snapshots", "copy"]);
+    let said = printed(plugin(sandbox, &["snapshots", "copy"]));
     assert!(said.starts_with(&format!("Corrupt: {message}\n")), "{said}");
     until_told(sandbox, "Corrupt", count).await;
 }
@@ -92,7 +90,7 @@ async fn heal(sandbox: &Sandbox, from: &Volume) {
     assert!(syncjob::condition(&healed, "Corrupt").is_none(), "{healed:#?}");
     let found = syncjob::status(&healed, "/lastRun/snapshot/verify");
     assert!(found["damaged"] == 0 && found["healed"].as_u64() > Some(0), "{found}");
-    assert!(!plugin(sandbox, &["snapshots", "copy"]).contains("Corrupt"));
+    assert!(!printed(plugin(sandbox, &["snapshots", "copy"])).contains("Corrupt"));
     until_told(sandbox, "SnapshotsHealed", 0).await;
 }
 
@@ -135,15 +133,6 @@ async fn days(sandbox: &Sandbox, to: &Volume) {
     assert_eq!(listed(&kept).into_iter().collect::<BTreeSet<_>>(), expected, "{kept:#?}");
     assert_eq!(report.count, expected.len() as u64);
     assert_eq!(report.dropped_count as usize, past.len() + 1 - expected.len());
-}
-
-/// Returns the output of `kubectl volferry`.
-fn plugin(sandbox: &Sandbox, args: &[&str]) -> String {
-    let program = programs::of_workspace("kubectl-volferry").unwrap();
-    let mut command = std::process::Command::new(program);
-    let said = command.args(args).args(["-n", &sandbox.namespace]).output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    String::from_utf8(said.stdout).unwrap()
 }
 
 /// Waits until an event and the metric, which follow the status, report `count` damaged objects.

@@ -1,14 +1,12 @@
 //! The main job: a claim on one node is copied onto a claim on another.
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
 use crate::prelude::*;
 
 #[tokio::test]
 async fn a_tree_arrives_on_another_node_as_it_is() {
-    let sandbox = Sandbox::new("sync").await;
-    let from = sandbox.volume("from", 0).await.unwrap();
-    let to = sandbox.volume("to", 1).await.unwrap();
+    let (sandbox, from, to) = Sandbox::with_volumes("sync").await;
     assert_ne!(from.node, to.node);
     from.shell_as_syncer(tree::VARIED).unwrap();
 
@@ -33,10 +31,7 @@ async fn a_tree_arrives_on_another_node_as_it_is() {
 fn assert_logs_can_be_read(sandbox: &Sandbox) {
     let done = ["wait", "--for=jsonpath={.status.stage}=Done", "syncrun/copy-1", "--timeout=60s"];
     sandbox.kubectl.run(&done).unwrap();
-    let mut plugin = Command::new(programs::of_workspace("kubectl-volferry").unwrap());
-    let said = plugin.args(["logs", "copy", "-n", &sandbox.namespace]).output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    let said = String::from_utf8(said.stdout).unwrap();
+    let said = printed(plugin(sandbox, &["logs", "copy"]));
     for end in ["source", "sink"] {
         let prefix = format!("[{end}] ");
         let own: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
@@ -56,7 +51,7 @@ fn assert_whole(timings: &BTreeMap<String, u64>) {
     assert!(sum.abs_diff(total) * 10 <= total, "the phases add up to {sum}: {timings:?}");
 }
 
-fn assert_conditions_are_kstatus(job: &kube::api::DynamicObject) {
+fn assert_conditions_are_kstatus(job: &DynamicObject) {
     assert!(syncjob::is(job, "Ready") && syncjob::is(job, "Synced"));
     assert!(!syncjob::is(job, "Reconciling") && !syncjob::is(job, "Stalled"));
     assert_eq!(syncjob::status(job, "/observedGeneration").as_i64(), job.metadata.generation);

@@ -361,6 +361,11 @@ impl ActiveRun {
         self.start_time.is_some()
     }
 
+    /// Returns whether the run is neither a restore nor a benchmark.
+    pub fn is_plain(&self) -> bool {
+        self.restore.is_none() && self.benchmark.is_none()
+    }
+
     /// Returns whether the schedule alone asked for the run, and neither a person nor a change of the spec.
     pub fn is_routine(&self) -> bool {
         self.cause == Some(RunCause::Schedule)

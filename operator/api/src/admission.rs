@@ -98,7 +98,8 @@ pub fn admit(mut manifest: Value) -> Result<Admitted, AdmissionError> {
     if !problems.is_empty() {
         return Err(AdmissionError::Invalid { object, problems });
     }
-    drop_status(&mut manifest);
+    // Only the operator writes it, and a manifest may have it.
+    manifest.as_object_mut().map(|fields| fields.remove("status"));
     match kind.name.as_str() {
         "SyncJob" => typed(object, manifest).map(|job| Admitted::SyncJob(Box::new(job))),
         "SyncRun" => typed(object, manifest).map(|run| Admitted::SyncRun(Box::new(run))),
@@ -176,13 +177,6 @@ fn whole_schema(crd: CustomResourceDefinition) -> Option<Value> {
 fn metadata_schema() -> Value {
     let inline = schemars::generate::SchemaSettings::draft2020_12().with(|it| it.inline_subschemas = true);
     inline.into_generator().into_root_schema_for::<ObjectMeta>().to_value()
-}
-
-/// Removes the status, which a manifest may contain but only the operator can write.
-fn drop_status(manifest: &mut Value) {
-    if let Value::Object(fields) = manifest {
-        fields.remove("status");
-    }
 }
 
 /// Removes fields that are `null`, because `null` means absent.

@@ -5,12 +5,10 @@ use kube::ResourceExt;
 use super::{
     apply::{self, ApplyError, Refusal},
     context::Context,
-    dereference::Dereferenced,
     error::Error,
     view::View,
 };
 use crate::{
-    api::SyncJob,
     ends::destination_identity,
     grants::refresh_grants,
     pods::Try,
@@ -24,7 +22,6 @@ use crate::{
 /// account. Returns the API server's objection if it rejects one of them: the status then shows it, because only a user
 /// can resolve it. Fails on all other errors.
 pub(crate) async fn launch(
-    job: &SyncJob,
     context: &Context,
     view: &View<'_>,
     valid: &ValidatedSyncJob,
@@ -34,15 +31,14 @@ pub(crate) async fn launch(
     let Some(run_uid) = view.found.run.as_ref().and_then(ResourceExt::uid) else { return Ok(None) };
     let run_uid = &run_uid;
     let (settings, found) = (&context.settings, view.found);
-    let uid = &job.uid().unwrap_or_default();
     let (ends, placements) = (&found.ends, &found.placements);
     let expect_volume = destination_identity::expected(view.status, valid, found.destination_uid());
     let fs_groups = found.fs_groups.unwrap_or_default();
     let reading = source_capture::reading(valid, run);
-    let changes = &find_changes::find(&context.client, job, view, run, valid).await;
+    let changes = &find_changes::find(&context.client, view, run, valid).await;
     let of = Try {
         job: &reading,
-        uid,
+        uid: view.uid(),
         run,
         account: found.account,
         run_uid,
@@ -58,7 +54,7 @@ pub(crate) async fn launch(
         changes,
     };
     let (client, accounts) = (&context.client, &context.accounts);
-    refresh_grants::confirm(context, job, &found.ends, &found.users).await?;
+    refresh_grants::confirm(context, view.job, &found.ends, &found.users).await?;
     let made = match step {
         Step::Launch => apply::launch(client, &context.known.batch, accounts, &of, &found.children).await,
         _ => apply::grant(client, accounts, &of).await,
@@ -72,12 +68,11 @@ pub(crate) async fn launch(
 /// Creates the destination's claim. Returns the API server's objection if it rejects the claim.
 pub(crate) async fn create(
     context: &Context,
-    job: &SyncJob,
+    view: &View<'_>,
     valid: &ValidatedSyncJob,
-    found: &Dereferenced,
 ) -> Result<Option<Refusal>, ApplyError> {
-    let Some(claim) = claim_creation::due(valid, &found.claims) else { return Ok(None) };
-    match apply::create_claim(&context.client, &claim_creation::given_to(claim, job)).await {
+    let Some(claim) = claim_creation::due(valid, &view.found.claims) else { return Ok(None) };
+    match apply::create_claim(&context.client, &claim_creation::given_to(claim, view.job)).await {
         Ok(made) => {
             made.iter().for_each(|made| context.known.claims.wrote(made));
             Ok(None)
@@ -89,10 +84,11 @@ pub(crate) async fn create(
 /// Requests the larger size for the destination's claim. Returns the API server's objection if it rejects the request.
 pub(crate) async fn grow(
     context: &Context,
+    view: &View<'_>,
     valid: &ValidatedSyncJob,
-    found: &Dereferenced,
 ) -> Result<Option<Refusal>, ApplyError> {
-    let Some(growing) = claim_growth::wanted(valid.create.as_ref(), &found.claims) else { return Ok(None) };
+    let claims = &view.found.claims;
+    let Some(growing) = claim_growth::wanted(valid.create.as_ref(), claims) else { return Ok(None) };
     match apply::grow_claim(&context.client, &growing).await {
         Ok(grown) => {
             context.known.claims.wrote(&grown);

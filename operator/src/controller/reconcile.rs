@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Resource as _, ResourceExt,
-    api::{ObjectMeta, Patch, PatchParams},
+    api::{Patch, PatchParams},
     core::error_boundary::InvalidObject,
     runtime::controller::Action,
 };
@@ -21,7 +21,7 @@ use super::{
     launch,
     read::Guarded,
     reconcile_timeout::TIMEOUT,
-    view::View,
+    view::{Inspected, View},
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus},
@@ -134,7 +134,7 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
         Reason::InvalidSpec,
         format!("This operator cannot read the SyncJob, which may be of a newer one: {}.", unreadable.error),
     );
-    let job = skeleton(unreadable.metadata);
+    let job = SyncJob { metadata: unreadable.metadata, spec: SyncJobSpec::default(), status: None };
     let mut status = SyncJobStatus::default();
     readiness::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
     let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
@@ -144,11 +144,6 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
     context.known.jobs.wrote(&written);
     announce(context, &job, &SyncJobStatus::default(), &status).await;
     Ok(Action::await_change())
-}
-
-/// Builds a job with this metadata and an empty spec, in place of one that cannot be parsed.
-fn skeleton(metadata: ObjectMeta) -> SyncJob {
-    SyncJob { metadata, spec: SyncJobSpec::default(), status: None }
 }
 
 /// Carries out one step of a SyncJob, and returns when to continue. The parts are boxed, because together they would
@@ -175,34 +170,17 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // Whoever has not heard that the run makes its pods cannot give its start back, so they are told first.
     let launched = Box::pin(record_launch(context, job, &mut seen, &step, next_run)).await?;
     let job = launched.as_ref().unwrap_or(job);
-    let view = seen.view(job, context);
-    let Acted { step, is_known } =
-        Box::pin(act(context, job, &view, &seen, step, launched.is_some())).await?;
+    let view = View::new(job, &seen, &context.settings);
+    let Acted { step, is_known } = Box::pin(act(context, &view, step, launched.is_some())).await?;
     // 5. Write the status.
-    let new = new_status(context, job, &view, &seen, &step, next_run);
+    let new = new_status(context, &view, &step, next_run);
     Box::pin(write_status(context, job, &new)).await?;
-    announce(context, job, &next_status::before(&step, &view, seen.now), &new).await;
+    announce(context, job, &next_status::before(&step, &view), &new).await;
     // 6. Remove what the run no longer needs, now that the status says so.
-    let is_settled = Box::pin(clear_up(context, job, &view, &seen, &step, &new, is_known)).await?;
+    let is_settled = Box::pin(clear_up(context, &view, &step, &new, is_known)).await?;
     let soon = (!is_settled).then_some(CLEANUP_PERIOD);
     let again = again.map(|again| until(again, seen.now)).into_iter().chain(soon).min();
     Ok(again.map_or_else(Action::await_change, Action::requeue))
-}
-
-/// What a reconciliation goes by.
-struct Inspected {
-    found: Dereferenced,
-    /// The SyncJob as it may be run, or the reason why it may not.
-    valid: Result<ValidatedSyncJob, Fault>,
-    /// The status, with what a person has accepted since it was written.
-    status: SyncJobStatus,
-    now: Timestamp,
-}
-
-impl Inspected {
-    fn view<'a>(&'a self, job: &'a SyncJob, context: &'a Context) -> View<'a> {
-        View::new(job, &self.status, &self.found, &context.settings)
-    }
 }
 
 /// Takes back and removes what earlier SyncJobs of the name left, and what was said of SyncRuns before there was one.
@@ -242,8 +220,8 @@ struct Planned {
 }
 
 fn plan(job: &SyncJob, seen: &Inspected, context: &Context) -> Planned {
-    let view = seen.view(job, context);
-    let situation = view.situation(&seen.valid, seen.now);
+    let view = View::new(job, seen, &context.settings);
+    let situation = view.situation();
     let Decision { step, again } = stages::plan::next(&situation);
     let again = again.into_iter().chain(refresh_grants::next_look(&seen.found, seen.now)).min();
     let next_run = stages::plan::next_run(&situation, &step);
@@ -259,55 +237,43 @@ struct Acted {
 
 /// Carries out a step: records the stage, deletes the objects that are no longer needed, and creates those that the
 /// step requires. Returns the step, or its successor if the API server rejected an object or a hook has ended.
-async fn act(
-    context: &Context,
-    job: &SyncJob,
-    view: &View<'_>,
-    Inspected { valid, now, .. }: &Inspected,
-    step: Step,
-    is_newest: bool,
-) -> Result<Acted, Error> {
+async fn act(context: &Context, view: &View<'_>, step: Step, is_newest: bool) -> Result<Acted, Error> {
     let doomed = view.doomed(&step);
     let of_storage = matches!(step, Step::Capture(StorageStep::Wait(_)) | Step::Image(StorageStep::Wait(_)));
     let makes = of_storage || matches!(step, Step::Launch | Step::Claim(_));
     if !is_newest && (makes || !doomed.is_empty()) {
-        newest(context, job).await?;
+        newest(context, view.job).await?;
     }
-    bookkeeping::report_stage(context, view, &step, *now).await?;
+    bookkeeping::report_stage(context, view, &step).await?;
     view.sweep(&context.client, &doomed).await?;
     context.note_removed(doomed.iter().copied());
-    let refused = match (&step, valid) {
+    let refused = match (&step, view.valid) {
         (Step::Start(Some(_)), Ok(valid)) if view.found.warnings.lack_account(&view.found.children.jobs) => {
-            context.accounts.forget(&job.namespace().unwrap_or_default(), &job.name_any());
-            launch::launch(job, context, view, valid, &step).await?
+            context.accounts.forget(&view.subject.namespace, &view.subject.name);
+            launch::launch(context, view, valid, &step).await?
         }
         // The job has its key by now, so its pod may keep no other.
         (Step::Start(_) | Step::Run, Ok(valid))
             if view.identity().is_some() && view.status.identity.is_none() =>
         {
-            launch::launch(job, context, view, valid, &step).await?
+            launch::launch(context, view, valid, &step).await?
         }
-        (Step::Capture(StorageStep::Wait(_)), Ok(valid)) => {
-            make_capture::make(context, job, view, valid).await?
-        }
+        (Step::Capture(StorageStep::Wait(_)), Ok(valid)) => make_capture::make(context, view, valid).await?,
         (Step::Image(StorageStep::Wait(None)), Ok(valid)) => {
-            make_image::make(context, job, view, valid).await?.map(Refusal::Image)
+            make_image::make(context, view, valid).await?.map(Refusal::Image)
         }
-        (Step::Launch, Ok(valid)) => match make_capture::before_pods(context, job, view, valid).await? {
-            None => launch::launch(job, context, view, valid, &step).await?,
+        (Step::Launch, Ok(valid)) => match make_capture::before_pods(context, view, valid).await? {
+            None => launch::launch(context, view, valid, &step).await?,
             refused => refused,
         },
-        (Step::Claim(ClaimStep::Create), Ok(valid)) => {
-            launch::create(context, job, valid, view.found).await?
-        }
-        (Step::Claim(ClaimStep::Grow), Ok(valid)) => launch::grow(context, valid, view.found).await?,
+        (Step::Claim(ClaimStep::Create), Ok(valid)) => launch::create(context, view, valid).await?,
+        (Step::Claim(ClaimStep::Grow), Ok(valid)) => launch::grow(context, view, valid).await?,
         _ => None,
     };
     // Objects that were created before the rejection become known in the next reconciliation.
     let is_known = refused.is_none();
-    let step =
-        refused.map_or(step, |refusal| stages::plan::refused(&view.situation(valid, *now), refusal.step()));
-    Ok(Acted { step: run_hooks::carry_out(context, job, view, step).await?, is_known })
+    let step = refused.map_or(step, |refusal| stages::plan::refused(&view.situation(), refusal.step()));
+    Ok(Acted { step: run_hooks::carry_out(context, view, step).await?, is_known })
 }
 
 /// Writes and announces the status after a launch before anything is launched, unless it is known that the run is.
@@ -319,13 +285,13 @@ async fn record_launch(
     step: &Step,
     next_run: Option<Timestamp>,
 ) -> Result<Option<SyncJob>, Error> {
-    let view = seen.view(job, context);
+    let view = View::new(job, seen, &context.settings);
     if *step != Step::Launch || view.active().is_some_and(|run| run.launched) {
         return Ok(None);
     }
-    let new = new_status(context, job, &view, seen, step, next_run);
+    let new = new_status(context, &view, step, next_run);
     let launched = write_status(context, job, &new).await?;
-    announce(context, job, &next_status::before(step, &view, seen.now), &new).await;
+    announce(context, job, &next_status::before(step, &view), &new).await;
     if launched.is_some() {
         seen.status = new;
     }
@@ -333,33 +299,25 @@ async fn record_launch(
 }
 
 /// Returns the status after a step.
-fn new_status(
-    context: &Context,
-    job: &SyncJob,
-    view: &View<'_>,
-    Inspected { valid, now, .. }: &Inspected,
-    step: &Step,
-    next_run: Option<Timestamp>,
-) -> SyncJobStatus {
-    let now = *now;
-    let (known, found) = (job.status.clone().unwrap_or_default(), view.found);
-    let mut new = next_status::before(step, view, now);
+fn new_status(context: &Context, view: &View<'_>, step: &Step, next_run: Option<Timestamp>) -> SyncJobStatus {
+    let known = view.job.status.clone().unwrap_or_default();
+    let mut new = next_status::before(step, view);
     new.next_run_time = next_run.map(Time);
-    next_status::turn(&mut new, step, valid, found, view.subject.generation, now);
+    next_status::turn(&mut new, step, view);
     let begins = matches!(step, Step::Begin(_));
     if !begins && known.active_run.is_none() {
         // A volume that a person accepts is remembered by the run that it asks for.
         new.destination.clone_from(&known.destination);
     }
     if begins {
-        next_status::start_or_wait(context, &mut new, view, now);
+        next_status::start_or_wait(context, &mut new, view);
     }
     next_status::note_stage(&mut new, step, view);
-    if job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
+    if view.job.spec.snapshots.as_ref().is_none_or(|asked| asked.verify.is_none()) {
         engine_snapshots::forget_damage(&mut new);
     }
     if new != known && !begins {
-        bookkeeping::note_record(&mut new, found);
+        bookkeeping::note_record(&mut new, view.found);
     }
     new
 }
@@ -367,9 +325,7 @@ fn new_status(
 /// Removes what the status no longer needs. Returns whether nothing of runs that are over is left.
 async fn clear_up(
     context: &Context,
-    job: &SyncJob,
     view: &View<'_>,
-    Inspected { valid, now, .. }: &Inspected,
     step: &Step,
     new: &SyncJobStatus,
     is_known: bool,
@@ -380,10 +336,10 @@ async fn clear_up(
         context.note_removed(&view.found.outgoing.jobs);
     }
     run_hooks::release(context, view, new).await?;
-    let is_settled = bookkeeping::settle_runs(context, view, job, new, is_known, *now).await?;
-    let is_settled = make_capture::remove(&context.client, job, new).await? && is_settled;
-    if let (Step::Finish(_), Ok(valid)) = (step, valid) {
-        make_image::prune(context, job, new, valid).await?;
+    let is_settled = bookkeeping::settle_runs(context, view, new, is_known).await?;
+    let is_settled = make_capture::remove(&context.client, view.job, new).await? && is_settled;
+    if let (Step::Finish(_), Ok(valid)) = (step, view.valid) {
+        make_image::prune(context, view.job, new, valid).await?;
     }
     Ok(is_settled)
 }

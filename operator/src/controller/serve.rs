@@ -138,7 +138,7 @@ fn syncer_pods(json: &str) -> Result<CommonPodSettings, String> {
     }
 }
 
-/// The reasons why the controller ended without being told to stop.
+/// The reasons why the controller, or the populator, ended without being told to stop.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// No API server is configured.

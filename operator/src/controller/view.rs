@@ -40,28 +40,32 @@ use crate::{
     },
 };
 
+/// What a reconciliation goes by.
+pub(crate) struct Inspected {
+    pub(crate) found: Dereferenced,
+    /// The SyncJob as it may be run, or the reason why it may not.
+    pub(crate) valid: Result<ValidatedSyncJob, Fault>,
+    /// The status, with what a person has accepted since it was written.
+    pub(crate) status: SyncJobStatus,
+    pub(crate) now: Timestamp,
+}
+
 /// A job as seen by one reconciliation.
 pub(crate) struct View<'a> {
+    pub(crate) job: &'a SyncJob,
     pub(crate) subject: Subject,
+    pub(crate) valid: &'a Result<ValidatedSyncJob, Fault>,
     pub(crate) status: &'a SyncJobStatus,
     pub(crate) found: &'a Dereferenced,
+    pub(crate) now: Timestamp,
     image: &'a str,
-    own_hooks: Option<&'a Hooks>,
-    accepted_source: Option<&'a str>,
-    is_accepted: bool,
-    /// The run that a person has canceled.
-    canceled: Option<&'a str>,
     /// The names of the current try of the run under way.
     pub(crate) active_names: Option<TryNames>,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(
-        job: &'a SyncJob,
-        status: &'a SyncJobStatus,
-        found: &'a Dereferenced,
-        settings: &'a Settings,
-    ) -> Self {
+    pub(crate) fn new(job: &'a SyncJob, seen: &'a Inspected, settings: &'a Settings) -> Self {
+        let Inspected { found, valid, status, now } = seen;
         let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
         let names = |run: &ActiveRun| TryNames::new(&name, &uid, run.number, run.past_tries());
         Self {
@@ -73,13 +77,12 @@ impl<'a> View<'a> {
                 uid,
                 name,
             },
+            job,
+            valid,
             status,
             found,
+            now: *now,
             image: &settings.image.name,
-            own_hooks: job.spec.hooks.as_ref(),
-            accepted_source: job.annotations().get(names::ANNOTATION_ACCEPT_SOURCE).map(String::as_str),
-            is_accepted: job.status.as_ref().is_some_and(|it| it.destination != status.destination),
-            canceled: job.annotations().get(names::ANNOTATION_CANCEL).map(String::as_str),
         }
     }
 
@@ -105,8 +108,8 @@ impl<'a> View<'a> {
 
     /// Returns whether, after the status `written`, no objects of past tries are left, except those that are kept for
     /// readers of logs.
-    pub(crate) fn is_swept(&self, job: &SyncJob, written: &SyncJobStatus) -> bool {
-        let job = SyncJob { status: Some(written.clone()), ..job.clone() };
+    pub(crate) fn is_swept(&self, written: &SyncJobStatus) -> bool {
+        let job = SyncJob { status: Some(written.clone()), ..self.job.clone() };
         let mut children = self.found.children.clone();
         kept_for_logs::take(&mut children, &job, &self.found.claims);
         let current = self.active_names.as_ref().filter(|_| written.active_run.is_some());
@@ -114,30 +117,26 @@ impl<'a> View<'a> {
     }
 
     /// Returns the status message about the remaining objects of earlier tries; `None` if none remain.
-    fn farewell(&self, now: Timestamp) -> Option<String> {
+    fn farewell(&self) -> Option<String> {
         let labels: Vec<String> = self.leftovers().iter().map(TryNames::label).collect();
         let pods = self.found.children.pods.iter();
         let pods =
             pods.filter(|pod| pod.labels().get(names::LABEL_TRY).is_some_and(|it| labels.contains(it)));
-        (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), now))
+        (!labels.is_empty()).then(|| cleanup::farewell(&pods.collect::<Vec<_>>(), self.now))
     }
 
     /// Returns the hooks of the run under way, as its SyncRun recorded them at its start; those of the SyncJob if the
     /// SyncRun is gone, and this process has not seen it begin them. Restores and benchmarks have none.
     pub(crate) fn hooks(&self) -> Option<&Hooks> {
-        let run = self.status.active_run.as_ref();
-        let run = run.filter(|run| run.restore.is_none() && run.benchmark.is_none());
+        self.active().filter(|run| run.is_plain())?;
         let record = self.found.run.as_ref().or(self.found.owing.as_ref());
-        match (run, record.and_then(|run| run.spec.job.as_ref())) {
-            (None, _) => None,
-            (Some(_), Some(spec)) => spec.hooks.as_ref(),
-            (Some(_), None) => self.own_hooks,
-        }
+        let recorded = record.and_then(|run| run.spec.job.as_ref());
+        recorded.unwrap_or(&self.job.spec).hooks.as_ref()
     }
 
     /// Returns whether neither the spec nor the run under way has hooks.
     pub(crate) fn is_without_hooks(&self) -> bool {
-        self.own_hooks.is_none() && self.hooks().is_none()
+        self.job.spec.hooks.is_none() && self.hooks().is_none()
     }
 
     /// Returns the hook `before` for which pods that are launched now have to wait.
@@ -222,70 +221,61 @@ impl<'a> View<'a> {
     }
 
     /// Returns the input of the plan.
-    pub(crate) fn situation(
-        &'a self,
-        valid: &Result<ValidatedSyncJob, Fault>,
-        now: Timestamp,
-    ) -> Situation<'a> {
+    pub(crate) fn situation(&'a self) -> Situation<'a> {
         Situation {
             job: &self.subject,
             status: self.status,
             facts: &self.found.facts,
-            demand: self.demand(valid),
-            claims: self.claims(valid),
-            claim_step: valid.as_ref().ok().and_then(|valid| self.claim_step(valid)),
+            demand: self.demand(),
+            claims: self.claims(),
+            claim_step: self.claim_step(),
             lost: self.found.lost(),
-            is_new_destination: self.is_new_destination(valid),
-            is_accepted: self.is_accepted,
-            turn: self.turn(now),
+            is_new_destination: self.is_new_destination(),
+            is_accepted: self.job.status.as_ref().is_some_and(|it| it.destination != self.status.destination),
+            turn: self.active().map_or(Turn::Unknown, |run| self.turn_of(run)),
             is_canceled: self.is_canceled(),
-            refused: self.refused(valid),
+            refused: self.refused(),
             hooks: self.hooks(),
             is_free: self.is_free(),
             progress: self.run_status().and_then(|status| status.progress.as_ref()),
             pairs: self.pairs(),
-            leftovers: self.farewell(now),
+            leftovers: self.farewell(),
             outdated: self.is_outdated(),
-            now,
+            now: self.now,
         }
     }
 
     /// Returns the demands of the spec, with the grants by which its claims are used.
-    fn demand(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<Demand, Fault> {
-        let mut demand = valid.as_ref().map(Demand::from).map_err(Clone::clone)?;
+    fn demand(&self) -> Result<Demand, Fault> {
+        let mut demand = self.valid.as_ref().map(Demand::from).map_err(Clone::clone)?;
         let grant = |side| self.found.ends.of(side).grant().map(|grant| grant.name.clone());
         (demand.source.grant, demand.destination.grant) = (grant(Side::Source), grant(Side::Sink));
         Ok(demand)
     }
 
     fn is_canceled(&self) -> bool {
-        self.active().is_some_and(|run| self.canceled == Some(&run.id))
+        let canceled = self.job.annotations().get(names::ANNOTATION_CANCEL);
+        self.active().is_some_and(|run| canceled == Some(&run.id))
     }
 
-    fn refused(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Option<Fault> {
-        benchmark::refusal(self.status.active_run.as_ref(), valid.as_ref().ok()?, &self.found.claims)
+    fn refused(&self) -> Option<Fault> {
+        benchmark::refusal(self.active(), self.valid.as_ref().ok()?, &self.found.claims)
     }
 
-    fn is_new_destination(&self, valid: &Result<ValidatedSyncJob, Fault>) -> bool {
+    fn is_new_destination(&self) -> bool {
         let uid = self.found.destination_uid();
-        valid.as_ref().is_ok_and(|valid| destination_identity::is_new(self.status, valid, uid))
-    }
-
-    fn turn(&self, now: Timestamp) -> Turn {
-        self.active().map_or(Turn::Unknown, |run| self.turn_of(run, now))
+        self.valid.as_ref().is_ok_and(|valid| destination_identity::is_new(self.status, valid, uid))
     }
 
     /// Returns whether `run` of this job has its turn, or which other run comes first.
-    pub(crate) fn turn_of(&self, run: &ActiveRun, now: Timestamp) -> Turn {
+    pub(crate) fn turn_of(&self, run: &ActiveRun) -> Turn {
+        let Subject { namespace, name, uid, .. } = &self.subject;
         let rivals = self.found.rivals.as_ref();
-        if let Some(fault) =
-            rivals.and_then(|rivals| rivals.ahead_of(run, &self.subject.name, &self.subject.uid, now))
-        {
+        if let Some(fault) = rivals.and_then(|rivals| rivals.ahead_of(run, name, uid, self.now)) {
             return Turn::Taken(fault);
         }
-        let place = Place::of(run, &self.subject.name, &self.subject.uid);
-        let line = self.found.line.as_ref().zip(place);
-        let queued = line.and_then(|(line, place)| line.ahead_of(run, &self.subject.namespace, &place));
+        let line = self.found.line.as_ref().zip(Place::of(run, name, uid));
+        let queued = line.and_then(|(line, place)| line.ahead_of(run, namespace, &place));
         match queued {
             Some(queued) => Turn::Queued(queued),
             None if rivals.is_none() => Turn::Unknown,
@@ -303,7 +293,8 @@ impl<'a> View<'a> {
         Some(words.map_or(fault.clone(), |words| Fault::new(fault.reason, words)))
     }
 
-    fn claims(&self, valid: &Result<ValidatedSyncJob, Fault>) -> Result<(), Blocked> {
+    fn claims(&self) -> Result<(), Blocked> {
+        let valid = self.valid;
         if let Some(fault) = self.not_granted() {
             return Err(Blocked::Stalled(fault));
         }
@@ -326,7 +317,8 @@ impl<'a> View<'a> {
     }
 
     fn source_now(&self) -> SourceNow<'_> {
-        let (accepted, is_copy) = (self.accepted_source, self.found.is_source_a_copy);
+        let accepted = self.job.annotations().get(names::ANNOTATION_ACCEPT_SOURCE).map(String::as_str);
+        let is_copy = self.found.is_source_a_copy;
         SourceNow { claims: &self.found.claims, accepted, is_copy }
     }
 
@@ -341,7 +333,8 @@ impl<'a> View<'a> {
         has_own && self.status.identity.or(self.identity()).is_none()
     }
 
-    fn claim_step(&self, valid: &ValidatedSyncJob) -> Option<ClaimStep> {
+    fn claim_step(&self) -> Option<ClaimStep> {
+        let valid = self.valid.as_ref().ok()?;
         if claim_creation::due(valid, &self.found.claims).is_some() {
             return Some(ClaimStep::Create);
         }

@@ -99,18 +99,11 @@ fn is_about(grant: &SyncGrant, request: Request<'_>) -> bool {
             it.selector.as_ref().zip(request.labels).is_some_and(|(it, labels)| it.selects(labels));
         it.name.as_ref() == Some(&request.claim.name) || by_labels
     });
+    let by_name = |it: &GrantedNamespace| it.namespace.as_deref() == Some(request.from.namespace);
     grant.namespace().as_ref() == Some(&request.claim.namespace)
         && grant.metadata.deletion_timestamp.is_none()
         && is_claim
-        && grant.spec.from.iter().any(|it| by_name(it, request) || by_labels(it, request))
-}
-
-fn by_name(from: &GrantedNamespace, request: Request<'_>) -> bool {
-    from.namespace.as_deref() == Some(request.from.namespace)
-}
-
-fn by_labels(from: &GrantedNamespace, request: Request<'_>) -> bool {
-    from.namespace_selector.as_ref().is_some_and(|it| it.selects(request.from.labels))
+        && (grant.spec.from.iter().any(by_name) || is_by_labels(grant, request))
 }
 
 fn shortage(grant: &SyncGrant, request: Request<'_>) -> Option<Shortage> {
@@ -141,7 +134,8 @@ fn known<'a>(grant: &'a SyncGrant, namespace: &str) -> Option<&'a str> {
 }
 
 fn is_by_labels(grant: &SyncGrant, request: Request<'_>) -> bool {
-    grant.spec.from.iter().any(|it| by_labels(it, request))
+    let mut selectors = grant.spec.from.iter().filter_map(|it| it.namespace_selector.as_ref());
+    selectors.any(|it| it.selects(request.from.labels))
 }
 
 fn granted(grant: &SyncGrant, request: Request<'_>) -> Granted {

@@ -128,7 +128,7 @@ pub fn end(status: &mut SyncJobStatus, point: Point, failure: Option<String>, no
     (state.completion_time, state.failure) = (Some(MicroTime(now)), failure);
     if point == Point::Before {
         let took = now.duration_since(state.start_time.0);
-        let began = [&run.try_time, &run.start_time].into_iter().flatten().next().map_or(now, |time| time.0);
+        let began = run.try_time.as_ref().or(run.start_time.as_ref()).map_or(now, |time| time.0);
         run.try_time = Some(MicroTime(began.checked_add(took).unwrap_or(now).min(now)));
     }
 }

@@ -12,7 +12,7 @@ use super::{
     hook_tasks::{DueHook, HookTasks},
 };
 use crate::{
-    api::{ActiveRun, HookRun, SyncJob, SyncJobStatus, SyncRun},
+    api::{ActiveRun, HookRun, SyncJobStatus, SyncRun},
     controller::{context::Context, dereference, error::Error, stores::Known, view::View},
     ends::end::Places,
     pods::cleanup::{self, ChildOwner},
@@ -27,12 +27,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Carries out what a step requires of hooks. Returns the step, or its successor if the hook has ended. Fails if the
 /// SyncRun cannot be made to outlive its SyncJob.
-pub(crate) async fn carry_out(
-    context: &Context,
-    job: &SyncJob,
-    view: &View<'_>,
-    step: Step,
-) -> Result<Step, RecordError> {
+pub(crate) async fn carry_out(context: &Context, view: &View<'_>, step: Step) -> Result<Step, RecordError> {
     match step {
         Step::Hook(HookStep::Open | HookStep::Begin { point: Point::Before, .. }) => {
             let owes = view.hooks().is_some_and(|hooks| hooks.after.is_some());
@@ -42,12 +37,12 @@ pub(crate) async fn carry_out(
             }
             Ok(step)
         }
-        Step::Hook(HookStep::Await(point)) => Ok(awaited(context, job, view, point)),
+        Step::Hook(HookStep::Await(point)) => Ok(awaited(context, view, point)),
         step => Ok(step),
     }
 }
 
-fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> Step {
+fn awaited(context: &Context, view: &View<'_>, point: Point) -> Step {
     let Some(hook) = view.hooks().and_then(|hooks| point.of(hooks)) else {
         let lost = format!(
             "The hook {point} cannot run: its SyncRun is gone, and the spec does not have it any more."
@@ -56,9 +51,8 @@ fn awaited(context: &Context, job: &SyncJob, view: &View<'_>, point: Point) -> S
     };
     let begun = view.active().and_then(|run| Some((run, point.state(run)?)));
     let id = begun.map(|(run, state)| format!("{} {point} {}", run.id, state.start_time.0));
-    let uid = job.uid().unwrap_or_default();
-    let run = view.active().map_or("", |run| &run.id);
-    let due = DueHook { job, run, id: format!("{uid} {id:?}"), point, hook };
+    let (job, run) = (view.job, view.active().map_or("", |run| &run.id));
+    let due = DueHook { job, run, id: format!("{} {id:?}", view.uid()), point, hook };
     let end = context.hooks.poll(&context.client, due);
     end.map_or(Step::Hook(HookStep::Await(point)), |failure| Step::Hook(HookStep::End(point, failure)))
 }

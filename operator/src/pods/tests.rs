@@ -42,10 +42,6 @@ fn run() -> ActiveRun {
     run_status::new_run("web-assets", 7, 3, None, jiff::Timestamp::UNIX_EPOCH)
 }
 
-fn run_of(shards: i32) -> ActiveRun {
-    ActiveRun { shards, ..run() }
-}
-
 fn settings() -> Settings {
     let name = "example.com/volferry:1".to_string();
     Settings {
@@ -285,7 +281,7 @@ fn a_pattern_with_dollars_reaches_the_syncer_as_it_was_written() {
 #[test]
 fn shards_are_the_pods_of_indexed_jobs() {
     let job = job(json!({"parallelism": 3}));
-    let run = run_of(3);
+    let run = ActiveRun { shards: 3, ..run() };
     let placements = Placements { sink_on_one_node: true, ..Placements::default() };
     let ends =
         with_try(&job, false, |of| build_try::ends(&Try { run: &run, placements: &placements, ..*of }));

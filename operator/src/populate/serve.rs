@@ -39,10 +39,11 @@ use crate::{
         read::{DereferenceError, Guarded},
         recent::Recent,
         reconcile_timeout::TIMEOUT,
+        serve::{ServeError, host_name},
         watches::{await_kind, scoped},
     },
     fault::Fault,
-    leases::election::{Election, LeaseError},
+    leases::election::Election,
     names::{self, ANNOTATION_POPULATED, POPULATED_EMPTY},
     pods::read_warnings::last_warning,
     signals::Stops,
@@ -85,28 +86,6 @@ pub struct PopulateArgs {
     pub identity: Option<String>,
 }
 
-/// The reasons why the populator ended without being told to stop.
-#[derive(Debug, Error)]
-pub enum PopulateError {
-    /// No API server is configured.
-    #[error("no API server is configured")]
-    Client(#[source] kube::Error),
-    /// The address for probes and metrics cannot be used.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// Signals cannot be received.
-    #[error("cannot listen for signals")]
-    Signals(#[source] std::io::Error),
-    /// The Lease is lost, so that another replica may be at work from now on.
-    #[error("leadership is lost")]
-    Lease(#[from] LeaseError),
-}
-
 /// The reason why a step could not be taken. It is tried again.
 #[derive(Debug, Error)]
 #[error("cannot {what}")]
@@ -130,18 +109,16 @@ struct Populator {
 }
 
 /// Fills claims until SIGTERM or SIGINT, or until leadership is lost.
-pub async fn serve(mut args: PopulateArgs) -> Result<(), PopulateError> {
+pub async fn serve(mut args: PopulateArgs) -> Result<(), ServeError> {
     args.watch_namespaces.retain(|namespace| !namespace.is_empty());
-    let mut stops = Stops::new().map_err(PopulateError::Signals)?;
+    let mut stops = Stops::new().map_err(ServeError::Signals)?;
     let config =
-        Config::infer().await.map_err(|error| PopulateError::Client(kube::Error::InferConfig(error)))?;
-    let client = Client::try_from(config).map_err(PopulateError::Client)?;
+        Config::infer().await.map_err(|error| ServeError::Client(kube::Error::InferConfig(error)))?;
+    let client = Client::try_from(config).map_err(ServeError::Client)?;
     let health = Arc::new(Health::default().asking_for_token(args.metrics_token_file.clone()));
     let address = args.listen;
-    probes::serve(address, health.clone())
-        .await
-        .map_err(|source| PopulateError::Listen { address, source })?;
-    let identity = args.identity.clone().unwrap_or_else(crate::controller::serve::host_name);
+    probes::serve(address, health.clone()).await.map_err(|source| ServeError::Listen { address, source })?;
+    let identity = args.identity.clone().unwrap_or_else(host_name);
     let namespace = args.lease_namespace.clone().unwrap_or_else(|| client.default_namespace().into());
     tokio::select! {
         () = await_kind::<SyncJob>(&client, &args.watch_namespaces) => health.set_ready(),

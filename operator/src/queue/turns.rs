@@ -87,13 +87,31 @@ pub struct Line {
     others: Vec<Member>,
 }
 
+/// What a run counts for.
 #[derive(Debug, Clone, PartialEq)]
-struct Member {
+struct Rooms {
     /// The namespace of the job first, then those of its run's claims.
     namespaces: Vec<String>,
     nodes: Vec<String>,
     set: Option<Share>,
     pool: Option<String>,
+}
+
+impl Rooms {
+    /// Returns the rooms of a run of a job in that namespace, of that set, with the pool of its plain runs.
+    fn of(run: &ActiveRun, namespace: &str, set: Option<Share>, pool: Option<String>) -> Self {
+        let claims = run.folders();
+        let mut others: Vec<String> = claims.filter_map(|folder| folder.namespace.clone()).collect();
+        others.retain(|it| it != namespace);
+        others.dedup();
+        let namespaces = [namespace.to_string()].into_iter().chain(others).collect();
+        Self { namespaces, nodes: run.nodes.clone(), set, pool: pool.filter(|_| run.is_plain()) }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Member {
+    rooms: Rooms,
     place: Place,
     is_started: bool,
 }
@@ -101,9 +119,9 @@ struct Member {
 impl Member {
     fn of(job: &SyncJob, sets: &SetLimits) -> Option<Self> {
         let Recorded { place, run } = place::recorded(job)?;
-        let (namespaces, nodes) = (namespaces(&job.namespace().unwrap_or_default(), run), run.nodes.clone());
-        let (set, pool) = (Share::of(job, sets), pool(job).filter(|_| does_capture(run)));
-        Some(Self { namespaces, nodes, set, pool, place, is_started: run.is_started() })
+        let namespace = job.namespace().unwrap_or_default();
+        let rooms = Rooms::of(run, &namespace, Share::of(job, sets), pool(job));
+        Some(Self { rooms, place, is_started: run.is_started() })
     }
 
     /// Orders started runs before waiting ones, and waiting ones by their places.
@@ -112,17 +130,8 @@ impl Member {
     }
 }
 
-/// Returns the namespaces in which a run of a job of that namespace counts: that one, and those of its claims.
-fn namespaces(own: &str, run: &ActiveRun) -> Vec<String> {
-    let claims = run.folders();
-    let mut others: Vec<String> = claims.filter_map(|folder| folder.namespace.clone()).collect();
-    others.retain(|it| it != own);
-    others.dedup();
-    [own.to_string()].into_iter().chain(others).collect()
-}
-
-/// Returns where the storage captures the source of a job: the class that the job names, in its namespace. `None` if
-/// it reads the source itself.
+/// Returns where the storage captures the source of a job for its plain runs: the class that the job names, in its
+/// namespace. `None` if they read the source itself.
 fn pool(job: &SyncJob) -> Option<String> {
     let at = job.spec.source.point_in_time.as_ref()?;
     let class = match at.method {
@@ -132,11 +141,6 @@ fn pool(job: &SyncJob) -> Option<String> {
     };
     let class = class.map_or_else(|| "the default class".into(), |class| format!("the class {class}"));
     Some(format!("{class} in the namespace {}", job.namespace().unwrap_or_default()))
-}
-
-/// Returns whether a run reads what the storage captures, if its job does.
-fn does_capture(run: &ActiveRun) -> bool {
-    run.restore.is_none() && run.benchmark.is_none()
 }
 
 /// The reason why a run has to wait because of the limits.
@@ -167,6 +171,7 @@ struct Ahead {
 /// The numbers of runs ahead, counted in the order of turns.
 #[derive(Debug, Default)]
 struct Tally<'a> {
+    limits: Limits,
     nodes: BTreeMap<&'a str, Ahead>,
     sets: BTreeMap<&'a str, Ahead>,
     pools: BTreeMap<&'a str, Ahead>,
@@ -221,16 +226,15 @@ impl Line {
         let mut others: Vec<&Member> =
             self.others.iter().filter(|it| it.is_started || it.place < *place).collect();
         others.sort_unstable_by_key(|it| it.order());
-        let mut ahead = Tally::default();
+        let mut ahead = Tally { limits: self.limits, ..Tally::default() };
         if let Some(pool) = self.pool.as_deref() {
             // Whatever is kept, one run at a time has its turn, so that none waits forever.
             let most = (self.limits.captures as usize).saturating_sub(1);
             ahead.pools.entry(pool).or_default().started = self.bases.min(most);
         }
-        others.into_iter().for_each(|other| ahead.count(other, self.limits));
-        let namespaces = namespaces(namespace, run);
-        let (set, pool) = (self.set.as_ref(), self.pool.as_deref().filter(|_| does_capture(run)));
-        ahead.full(&namespaces, &run.nodes, set, pool, self.limits).map(|full| queued(run, &full))
+        others.into_iter().for_each(|other| ahead.count(other));
+        let rooms = Rooms::of(run, namespace, self.set.clone(), self.pool.clone());
+        ahead.full(&rooms).map(|full| queued(run, &full))
     }
 
     /// Returns the round for a new run in that namespace: the one after the current round, plus one for each other run
@@ -241,7 +245,7 @@ impl Line {
         }
         let started = self.others.iter().filter(|it| it.is_started);
         let present = started.map(|it| it.place.round()).max().unwrap_or(0).max(0);
-        let own = self.others.iter().filter(|it| it.namespaces[0] == namespace).count();
+        let own = self.others.iter().filter(|it| it.rooms.namespaces[0] == namespace).count();
         present.saturating_add(1).saturating_add(i64::try_from(own).unwrap_or(i64::MAX))
     }
 }
@@ -257,63 +261,49 @@ impl Ahead {
 }
 
 impl<'a> Tally<'a> {
-    /// Returns the narrowest limit that leaves no room for a run of that set and class in those namespaces on those
-    /// nodes.
-    fn full(
-        &self,
-        namespaces: &[String],
-        nodes: &[String],
-        set: Option<&Share>,
-        pool: Option<&str>,
-        limits: Limits,
-    ) -> Option<Full> {
+    /// Returns the narrowest limit that leaves no room for a run.
+    fn full(&self, Rooms { namespaces, nodes, set, pool }: &Rooms) -> Option<Full> {
+        let limits = self.limits;
         let full =
             |room: String, limit, ahead: Ahead| ahead.is_full(limit).then_some(Full { room, limit, ahead });
-        let of_node = |node: &String| {
-            let ahead = self.nodes.get(node.as_str()).copied().unwrap_or_default();
-            full(format!("the node {node}"), limits.node, ahead)
-        };
-        let of_set = |set: &Share| {
-            let ahead = self.sets.get(set.uid.as_str()).copied().unwrap_or_default();
-            full(format!("the SyncJobSet {}", set.name), set.limit, ahead)
-        };
-        let of_pool = |pool: &str| {
-            let ahead = self.pools.get(pool).copied().unwrap_or_default();
-            full(format!("captures of {pool}"), limits.captures, ahead)
-        };
+        let of = |counted: &BTreeMap<&str, Ahead>, room: &str| counted.get(room).copied().unwrap_or_default();
+        let of_node = |node: &String| full(format!("the node {node}"), limits.node, of(&self.nodes, node));
+        let of_set =
+            |set: &Share| full(format!("the SyncJobSet {}", set.name), set.limit, of(&self.sets, &set.uid));
+        let of_pool =
+            |pool: &String| full(format!("captures of {pool}"), limits.captures, of(&self.pools, pool));
         let of_namespace = |namespace: &String| {
-            let ahead = self.namespaces.get(namespace.as_str()).copied().unwrap_or_default();
-            full(format!("the namespace {namespace}"), limits.namespace, ahead)
+            full(format!("the namespace {namespace}"), limits.namespace, of(&self.namespaces, namespace))
         };
-        let of_all = || full("all namespaces together".into(), limits.all, self.all);
-        let of_namespaces = || namespaces.iter().find_map(of_namespace);
-        let of_node = || nodes.iter().find_map(of_node);
-        of_node().or_else(|| of_set(set?)).or_else(|| of_pool(pool?)).or_else(of_namespaces).or_else(of_all)
+        let on_nodes = nodes.iter().find_map(of_node);
+        let narrow = on_nodes.or_else(|| of_set(set.as_ref()?)).or_else(|| of_pool(pool.as_ref()?));
+        let wide = || full("all namespaces together".into(), limits.all, self.all);
+        narrow.or_else(|| namespaces.iter().find_map(of_namespace)).or_else(wide)
     }
 
     /// Counts the next run in order. A run that its node holds back takes no room from its set, one that either holds
     /// back takes none from its class, and so on for its namespace and the total, so that other runs can use it.
-    fn count(&mut self, member: &'a Member, limits: Limits) {
-        let is_started = member.is_started;
+    fn count(&mut self, Member { rooms, is_started, .. }: &'a Member) {
+        let (limits, is_started) = (self.limits, *is_started);
         let mut has_room = true;
-        for node in &member.nodes {
+        for node in &rooms.nodes {
             let ahead = self.nodes.entry(node).or_default();
             has_room &= !ahead.is_full(limits.node);
             ahead.count(is_started);
         }
-        if let Some(set) = member.set.as_ref().filter(|_| is_started || has_room) {
+        if let Some(set) = rooms.set.as_ref().filter(|_| is_started || has_room) {
             let ahead = self.sets.entry(&set.uid).or_default();
             has_room &= !ahead.is_full(set.limit);
             ahead.count(is_started);
         }
-        if let Some(pool) = member.pool.as_deref().filter(|_| is_started || has_room) {
+        if let Some(pool) = rooms.pool.as_deref().filter(|_| is_started || has_room) {
             let ahead = self.pools.entry(pool).or_default();
             has_room &= !ahead.is_full(limits.captures);
             ahead.count(is_started);
         }
         if is_started || has_room {
             has_room = true;
-            for namespace in &member.namespaces {
+            for namespace in &rooms.namespaces {
                 let ahead = self.namespaces.entry(namespace).or_default();
                 has_room &= !ahead.is_full(limits.namespace);
                 ahead.count(is_started);
@@ -334,15 +324,13 @@ pub fn next_in_line<'a>(
     let mut members: Vec<(Member, &SyncJob)> =
         jobs.into_iter().filter_map(|job| Some((Member::of(job, sets)?, job))).collect();
     members.sort_unstable_by(|(a, _), (b, _)| a.order().cmp(&b.order()));
-    let mut ahead = Tally::default();
+    let mut ahead = Tally { limits, ..Tally::default() };
     let mut next = Vec::new();
     for (member, job) in &members {
-        let Member { namespaces, nodes, set, pool, is_started, .. } = member;
-        let (set, pool) = (set.as_ref(), pool.as_deref());
-        if !is_started && ahead.full(namespaces, nodes, set, pool, limits).is_none() {
+        if !member.is_started && ahead.full(&member.rooms).is_none() {
             next.push(*job);
         }
-        ahead.count(member, limits);
+        ahead.count(member);
     }
     next
 }

@@ -1,7 +1,6 @@
 //! Finds, creates, writes and deletes the SyncRuns of a SyncJob, which are the records of its runs.
 
 use contract::Reason;
-use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
@@ -23,8 +22,7 @@ fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     let is_needed = match step {
         Step::Launch | Step::Hook(HookStep::Open | HookStep::Begin { .. }) | Step::Finish(_) => true,
         Step::Capture(StorageStep::Begin(_) | StorageStep::Wait(_)) => true,
-        Step::Wait(_) | Step::Block(_) | Step::Claim(_) => run.is_started(),
-        Step::Halt(_) | Step::Begin(_) => run.is_started(),
+        Step::Wait(_) | Step::Block(_) | Step::Claim(_) | Step::Halt(_) | Step::Begin(_) => run.is_started(),
         _ => false,
     };
     is_needed && matches!(record, Record::Missing | Record::Asked)
@@ -62,12 +60,7 @@ pub(crate) async fn make_record(
 
 /// Writes the stage that this step brings a run to into its SyncRun, before the step is carried out. Writes nothing
 /// that the run's pods report themselves.
-pub(crate) async fn report_stage(
-    context: &Context,
-    view: &View<'_>,
-    step: &Step,
-    now: Timestamp,
-) -> Result<(), RecordError> {
+pub(crate) async fn report_stage(context: &Context, view: &View<'_>, step: &Step) -> Result<(), RecordError> {
     let (Some(run), Some(kept)) = (view.active(), &view.found.run) else { return Ok(()) };
     let is_told = matches!(step, Step::Begin(_) | Step::Admit | Step::Finish(_));
     if view.found.facts.record != Record::Kept || is_told {
@@ -80,7 +73,7 @@ pub(crate) async fn report_stage(
     let waits = waits.flatten().map(|(reason, message)| Fault::new(reason, message));
     let why = step.obstacle().or(waits.as_ref()).filter(|why| why.reason != Reason::Queued);
     let stage = step.stage(run.stage);
-    let mut new = record::under_way(&old, run, stage, why, generation(kept), now);
+    let mut new = record::under_way(&old, run, stage, why, generation(kept), view.now);
     view.absent_ends(step).for_each(|side| record::forget_end(&mut new, side));
     if (&new.contacts, &new.free) == (&old.contacts, &old.free)
         && record::is_told_by_agents(&old, run, stage, why)
@@ -117,10 +110,8 @@ pub(crate) async fn drop_record(
 pub(crate) async fn settle_runs(
     context: &Context,
     view: &View<'_>,
-    job: &SyncJob,
     status: &SyncJobStatus,
     is_known: bool,
-    now: Timestamp,
 ) -> Result<bool, RecordError> {
     let runs = view.found.runs.iter().map(|run| &**run);
     let newest = [&status.last_run, &status.last_benchmark].into_iter().flatten();
@@ -135,10 +126,12 @@ pub(crate) async fn settle_runs(
         let Some(run) = fresh.or_else(|| runs.clone().find(is_its)) else { continue };
         let old = run.status.clone().unwrap_or_default();
         // A run stays done, even if objects that were kept for readers of logs have to be removed later.
-        let is_swept = is_known && view.is_swept(job, status);
+        let is_swept = is_known && view.is_swept(status);
         let is_swept = old.stage == Some(Stage::Done) || is_swept;
         is_settled &= is_swept;
-        context.write_run_status(run, &record::ended(&old, last, is_swept, generation(run), now)).await?;
+        context
+            .write_run_status(run, &record::ended(&old, last, is_swept, generation(run), view.now))
+            .await?;
     }
     let forgotten = kept_records::forgotten(status, runs.clone()).into_iter();
     for run in forgotten.chain(kept_records::forgotten_benchmarks(status, runs)) {

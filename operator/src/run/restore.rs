@@ -122,7 +122,7 @@ pub fn set_conditions(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Tim
 /// restore in place waits until the job is resumed, since it would undo the restore.
 pub fn lets_in(status: &SyncJobStatus, asked: &SyncRun) -> bool {
     match &status.active_run {
-        Some(run) => asked.spec.restore.is_some() && run.restore.is_none() && run.benchmark.is_none(),
+        Some(run) => asked.spec.restore.is_some() && run.is_plain(),
         None if asked.spec.restore.is_some() || asked.spec.benchmark.is_some() => true,
         None => {
             let held = conditions::find(&status.conditions, conditions::RESTORED);

@@ -302,10 +302,5 @@ pub fn forget_damage(status: &mut SyncJobStatus) {
     }
 }
 
-/// Returns whether a run completed the copy and took its snapshot, and failed only because of old damage in the store.
-pub fn found_only_damage(run: &Run) -> bool {
-    run.reason == Some(Reason::SnapshotsDamaged)
-}
-
 #[cfg(test)]
 mod tests;

@@ -30,19 +30,18 @@ const VERSION: &str = "v1beta1";
 /// run goes on without.
 pub(crate) async fn find(
     client: &Client,
-    job: &SyncJob,
     view: &View<'_>,
     run: &ActiveRun,
     valid: &ValidatedSyncJob,
 ) -> Changes {
     let (Some(capture), Some(demand)) = (&run.capture, &valid.capture) else { return Changes::Unlisted };
-    let base = change_base::of_job(view.status, &valid.name, &job.uid().unwrap_or_default());
+    let base = change_base::of_job(view.status, &valid.name, view.uid());
     let may_leave_one = view.found.line.as_ref().is_none_or(Line::has_room_for_base);
     if !change_base::may_have_base(valid) || base.is_none() && !may_leave_one {
         return Changes::Unlisted;
     }
     let patience = valid.timeout / 4;
-    match inspect_storage(client, job, &demand.of, capture, patience, base, &view.found.claims).await {
+    match inspect_storage(client, view.job, &demand.of, capture, patience, base, &view.found.claims).await {
         Ok(changes) => changes,
         Err(error) => {
             let error = contract::chain(&error);

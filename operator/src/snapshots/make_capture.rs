@@ -63,19 +63,18 @@ impl CaptureError {
 /// If the API server does not answer.
 pub(crate) async fn make(
     context: &Context,
-    job: &SyncJob,
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Refusal>, CaptureError> {
     if view.found.facts.captured != Captured::Missing {
         return Ok(None);
     }
-    let Some(of) = capture_of(job, view, valid) else { return Ok(None) };
+    let Some(of) = capture_of(view, valid) else { return Ok(None) };
     match of.demand.method {
         CaptureMethod::Snapshot => {
             refused(create(&snapshots(&context.client, &valid.namespace), &of.snapshot()).await)
         }
-        CaptureMethod::Clone => give_claim(context, job, &of, view.found).await,
+        CaptureMethod::Clone => give_claim(context, view.job, &of, view.found).await,
         // The set makes one for all its runs.
         CaptureMethod::Group => Ok(None),
     }
@@ -87,24 +86,23 @@ pub(crate) async fn make(
 /// If the API server does not answer.
 pub(crate) async fn before_pods(
     context: &Context,
-    job: &SyncJob,
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Refusal>, CaptureError> {
-    let capture = capture_of(job, view, valid).filter(|of| of.demand.method != CaptureMethod::Clone);
+    let capture = capture_of(view, valid).filter(|of| of.demand.method != CaptureMethod::Clone);
     match capture {
-        Some(of) => give_claim(context, job, &of, view.found).await,
+        Some(of) => give_claim(context, view.job, &of, view.found).await,
         None => Ok(None),
     }
 }
 
 /// Returns what the capture of the run under way needs.
-fn capture_of<'a>(job: &SyncJob, view: &'a View<'_>, valid: &'a ValidatedSyncJob) -> Option<CaptureOf<'a>> {
+fn capture_of<'a>(view: &'a View<'_>, valid: &'a ValidatedSyncJob) -> Option<CaptureOf<'a>> {
     let run = view.active()?;
     let (demand, name) = (&valid.capture.as_ref()?.of, run.capture.as_ref()?.name.as_str());
     let source = source_capture::source(&view.found.claims)?;
     let owner = view.found.run.as_ref()?.owner_ref(&())?;
-    let by_job = job.owner_ref(&()).filter(|_| change_base::may_have_base(valid));
+    let by_job = view.job.owner_ref(&()).filter(|_| change_base::may_have_base(valid));
     let snapshot_owner = by_job.unwrap_or_else(|| owner.clone());
     Some(CaptureOf { job: valid, demand, run, owner, snapshot_owner, source, name })
 }

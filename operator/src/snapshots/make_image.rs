@@ -29,13 +29,12 @@ use crate::{
 /// If the API server does not answer.
 pub(crate) async fn make(
     context: &Context,
-    job: &SyncJob,
     view: &View<'_>,
     valid: &ValidatedSyncJob,
 ) -> Result<Option<Fault>, CaptureError> {
     let asked = view.active().and_then(|run| Some((run, run.image.as_ref()?)));
     let (Some((run, asked)), Some(demand)) = (asked, &valid.images) else { return Ok(None) };
-    let (Some(owner), Captured::Missing) = (job.owner_ref(&()), &view.found.facts.imaged) else {
+    let (Some(owner), Captured::Missing) = (view.job.owner_ref(&()), &view.found.facts.imaged) else {
         return Ok(None);
     };
     let made = destination_image::of_run(valid, &demand.of, run, owner, &asked.name);

@@ -66,10 +66,16 @@ pub enum Captured {
     Taken(Option<String>),
 }
 
+impl Captured {
+    /// Returns what the storage complains of while it is at work.
+    pub fn complaint(&self) -> Option<&Fault> {
+        if let Self::Taking(complaint) = self { complaint.as_ref() } else { None }
+    }
+}
+
 /// Returns how the source of a run is captured; `None` for one that has nothing of its source captured.
 pub fn of_run<'a>(spec: &'a SyncJobSpec, run: &ActiveRun) -> Option<&'a PointInTime> {
-    let is_plain = run.restore.is_none() && run.benchmark.is_none();
-    spec.source.point_in_time.as_ref().filter(|_| is_plain)
+    spec.source.point_in_time.as_ref().filter(|_| run.is_plain())
 }
 
 /// Returns the type of VolumeSnapshots.

@@ -21,7 +21,6 @@ use crate::{
         },
     },
     snapshots::{change_base, destination_image, source_capture},
-    spec::validate::ValidatedSyncJob,
     volumes::{
         claim_creation, claim_growth,
         claims::{Blocked, LostClaim},
@@ -30,9 +29,9 @@ use crate::{
 
 /// Starts a run that was just recorded if nothing seems to block it, and notes in the status what blocks it otherwise.
 /// In both cases, this is checked again once the SyncRun exists, before any object is created for the run.
-pub(crate) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view: &View<'_>, now: Timestamp) {
-    let Some(run) = status.active_run.clone() else { return };
-    match view.turn_of(&run, now) {
+pub(crate) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view: &View<'_>) {
+    let (Some(run), now) = (status.active_run.clone(), view.now) else { return };
+    match view.turn_of(&run) {
         Turn::Free => run_status::admit(status, now),
         Turn::Taken(fault) => run_status::wait(status, &fault, now),
         Turn::Queued(queued) => {
@@ -47,24 +46,19 @@ pub(crate) fn start_or_wait(context: &Context, status: &mut SyncJobStatus, view:
 
 /// Returns the status before a step. If the step tells that the run is under way or how its try ended, this status has
 /// the time since when all pods ran, because the record of that may have been left out.
-pub(crate) fn before(step: &Step, view: &View<'_>, now: Timestamp) -> SyncJobStatus {
+pub(crate) fn before(step: &Step, view: &View<'_>) -> SyncJobStatus {
     let mut status = view.status.clone();
     let tells = matches!(step, Step::Run | Step::Retry(..) | Step::Postpone(..) | Step::Finish(_));
     if let Some(since) = view.ran_since().filter(|_| tells) {
-        run_status::ran_since(&mut status, since.min(now));
+        run_status::ran_since(&mut status, since.min(view.now));
     }
     status
 }
 
 /// Updates the status to the state of the job after `step`.
-pub(crate) fn turn(
-    status: &mut SyncJobStatus,
-    step: &Step,
-    valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Dereferenced,
-    generation: i64,
-    now: Timestamp,
-) {
+pub(crate) fn turn(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
+    let View { valid, found, now, .. } = *view;
+    let generation = view.subject.generation;
     status.captures.retain(|name| !found.gone_captures.contains(name));
     match step {
         Step::Rest => readiness::rest(status, generation, now),
@@ -73,10 +67,9 @@ pub(crate) fn turn(
             readiness::suspended(status, is_scheduled, generation, now);
         }
         Step::Yield => readiness::leave(status, generation, now),
-        Step::Refuse(fault) => readiness::refused(status, fault, generation, now),
         Step::Block(blocked) => readiness::blocked(status, blocked, generation, now),
         Step::Claim(claim) => {
-            let why = about_claim(*claim, valid, found).map(Blocked::Waiting);
+            let why = about_claim(*claim, view).map(Blocked::Waiting);
             why.iter().for_each(|why| readiness::blocked(status, why, generation, now));
         }
         Step::Begin(run) => run_status::begin(status, (**run).clone(), now),
@@ -86,7 +79,7 @@ pub(crate) fn turn(
         Step::Launch => launch(status, found, now),
         Step::Start(fault) => run_status::preparing(status, fault.as_ref(), now),
         Step::Dismiss(_, fault) => run_status::preparing(status, Some(fault), now),
-        Step::Halt(why) => run_status::halt(status, why, now),
+        Step::Halt(fault) => run_status::halt(status, fault, now),
         Step::Run => {
             run_status::running(status, now);
             run_status::stand_on(status, &found.facts.nodes);
@@ -103,16 +96,16 @@ pub(crate) fn turn(
             let suspects = found.suspects(status.active_run.as_ref(), outcome.volume_in_use());
             run_status::postpone(status, outcome, &suspects, *at, now);
         }
-        Step::Finish(outcome) => finish(status, outcome, valid, found, generation, now),
+        Step::Finish(outcome) => finish(status, outcome, view),
     }
-    note_identity(status, step, valid, found);
+    note_identity(status, step, view);
     valid.iter().for_each(|valid| change_base::give_up(status, valid));
     if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
         regression::forget(status);
     }
     let is_routine = status.active_run.as_ref().is_some_and(ActiveRun::is_routine);
     let settles = is_routine || matches!(step, Step::Rest | Step::Suspend | Step::Finish(_));
-    synced::set_synced(status, settles, is_copy_gone(status, valid, found), generation, now);
+    synced::set_synced(status, settles, is_copy_gone(status, view), generation, now);
 }
 
 fn launch(status: &mut SyncJobStatus, found: &Dereferenced, now: Timestamp) {
@@ -127,19 +120,12 @@ fn launch(status: &mut SyncJobStatus, found: &Dereferenced, now: Timestamp) {
 }
 
 /// Returns what is told of a claim that is made to fit.
-fn about_claim(
-    step: ClaimStep,
-    valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Dereferenced,
-) -> Option<Fault> {
-    let valid = valid.as_ref().ok()?;
+fn about_claim(step: ClaimStep, view: &View<'_>) -> Option<Fault> {
+    let (valid, claims) = (view.valid.as_ref().ok()?, &view.found.claims);
     match step {
-        ClaimStep::Create => {
-            claim_creation::due(valid, &found.claims).as_ref().map(claim_creation::announced)
-        }
+        ClaimStep::Create => claim_creation::due(valid, claims).as_ref().map(claim_creation::announced),
         ClaimStep::Grow => {
-            let wanted = claim_growth::wanted(valid.create.as_ref(), &found.claims);
-            wanted.as_ref().map(claim_growth::announced)
+            claim_growth::wanted(valid.create.as_ref(), claims).as_ref().map(claim_growth::announced)
         }
     }
 }
@@ -156,14 +142,8 @@ fn go_on_with_hook(status: &mut SyncJobStatus, step: &HookStep, now: Timestamp) 
 }
 
 /// Ends the run under way. That of a benchmark says nothing of the job as a whole.
-fn finish(
-    status: &mut SyncJobStatus,
-    outcome: &Outcome,
-    valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Dereferenced,
-    generation: i64,
-    now: Timestamp,
-) {
+fn finish(status: &mut SyncJobStatus, outcome: &Outcome, view: &View<'_>) {
+    let View { valid, found, now, .. } = *view;
     let run = status.active_run.clone().unwrap_or_default();
     let benchmark = Some(&run).filter(|run| run.benchmark.is_some());
     let outcome = &placed(outcome, benchmark, found);
@@ -171,40 +151,27 @@ fn finish(
     run_status::finish(status, outcome, limit, now);
     if benchmark.is_none() {
         readiness::give_way(status, now);
-        conclude(status, outcome, valid, found, &run, generation, now);
+        conclude(status, outcome, &run, view);
     }
     if let Some(lost) = found.lost() {
-        readiness::refused(status, &lost.fault, generation, now);
+        readiness::refused(status, &lost.fault, view.subject.generation, now);
     }
 }
 
 /// Notes the key of a job with an endpoint, which the run's pod tells. A key that is lost is made anew by the next pod.
-fn note_identity(
-    status: &mut SyncJobStatus,
-    step: &Step,
-    valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Dereferenced,
-) {
-    let told = found.run.as_ref().and_then(|run| run.status.as_ref()?.identity);
-    let is_lost = match step {
-        Step::Retry(outcome, _) | Step::Finish(outcome) => {
-            outcome.report.reason == Some(Reason::KeyNotStored)
-        }
-        _ => false,
-    };
-    match valid {
+fn note_identity(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
+    let is_lost = matches!(step, Step::Retry(outcome, _) | Step::Finish(outcome)
+        if outcome.report.reason == Some(Reason::KeyNotStored));
+    match view.valid {
         Ok(valid) if valid.remote().is_none() || is_lost => status.identity = None,
-        Ok(_) => status.identity = told.or(status.identity),
+        Ok(_) => status.identity = view.identity().or(status.identity),
         Err(_) => {}
     }
 }
 
 /// Returns whether the claim with the copy was lost or made anew since the last success.
-fn is_copy_gone(
-    status: &SyncJobStatus,
-    valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Dereferenced,
-) -> bool {
+fn is_copy_gone(status: &SyncJobStatus, view: &View<'_>) -> bool {
+    let View { valid, found, .. } = *view;
     let is_lost = |lost: LostClaim| lost.side == Side::Sink && lost.fault.reason != Reason::ClaimTerminating;
     found.lost().is_some_and(is_lost)
         || valid
@@ -214,16 +181,9 @@ fn is_copy_gone(
 
 /// Updates the parts of the status about the job as a whole once its run has ended: the remembered destination, and the
 /// usual duration of runs.
-fn conclude(
-    status: &mut SyncJobStatus,
-    outcome: &Outcome,
-    valid: &Result<ValidatedSyncJob, Fault>,
-    found: &Dereferenced,
-    run: &ActiveRun,
-    generation: i64,
-    now: Timestamp,
-) {
-    if let Ok(valid) = valid {
+fn conclude(status: &mut SyncJobStatus, outcome: &Outcome, run: &ActiveRun, view: &View<'_>) {
+    let found = view.found;
+    if let Ok(valid) = view.valid {
         destination_identity::remember(status, valid, found.destination_uid(), &outcome.report);
         source_identity::remember(status, valid, run, outcome.report.result);
         destination_image::remember(status, run, outcome.report.result);
@@ -231,7 +191,7 @@ fn conclude(
         change_base::remember(status, valid, run, has_room, &outcome.report);
         let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
         if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
-            regression::judge(status, rule, generation, now);
+            regression::judge(status, rule, view.subject.generation, view.now);
         }
     }
 }

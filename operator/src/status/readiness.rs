@@ -113,7 +113,7 @@ pub fn leave(status: &mut SyncJobStatus, generation: i64, now: Timestamp) {
     rest(status, generation, now);
 }
 
-/// Records that the spec cannot be run.
+/// Records that no run can start until a person has acted.
 pub fn refused(status: &mut SyncJobStatus, fault: &Fault, generation: i64, now: Timestamp) {
     blocked(status, &Blocked::Stalled(fault.clone()), generation, now);
 }

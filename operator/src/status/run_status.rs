@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{
-        ActiveRun, EarlierTries, HookRun, JobIdentity, Run, RunHooks, Stage, StoppedRun, SyncJobPhase,
+        ActiveRun, EarlierTries, HookRun, JobIdentity, Run, RunHooks, StoppedRun, SyncJobPhase,
         SyncJobStatus,
         conditions::{self, Cause},
     },
@@ -22,7 +22,6 @@ use crate::{
     run::{outcome::Outcome, restore},
     snapshots::engine_snapshots,
     spec::validate::KeptRuns,
-    volumes::claims::Blocked,
 };
 
 /// Returns a run of one shard that starts now: the `number`th run of the job named `job`.
@@ -33,42 +32,10 @@ pub fn new_run(
     trigger: Option<String>,
     now: Timestamp,
 ) -> ActiveRun {
-    ActiveRun {
-        id: names::run_id(job, number),
-        number,
-        uid: None,
-        cause: None,
-        stage: Stage::Queued,
-        reason: None,
-        message: None,
-        shards: 1,
-        local: false,
-        retries: 0,
-        postponed: 0,
-        busy_since: None,
-        again_time: None,
-        generation,
-        spec_hash: None,
-        trigger,
-        force: false,
-        restore: None,
-        benchmark: None,
-        source: None,
-        source_uid: None,
-        destination: None,
-        queue_time: Some(MicroTime(now)),
-        priority: 0,
-        queue_round: 0,
-        nodes: Vec::new(),
-        launched: false,
-        start_time: Some(MicroTime(now)),
-        try_time: Some(MicroTime(now)),
-        pods_ready_time: None,
-        earlier: None,
-        hooks: None,
-        capture: None,
-        image: None,
-    }
+    let now = Some(MicroTime(now));
+    let times =
+        ActiveRun { queue_time: now.clone(), start_time: now.clone(), try_time: now, ..ActiveRun::default() };
+    ActiveRun { id: names::run_id(job, number), number, generation, trigger, shards: 1, ..times }
 }
 
 /// Starts a run. From here on, the spec counts as observed.
@@ -208,11 +175,11 @@ fn stranger(run: &ActiveRun, identity: Option<JobIdentity>, at: Timestamp) -> Fa
 }
 
 /// Stops the run, which starts again once a person has acted.
-pub fn halt(status: &mut SyncJobStatus, why: &Blocked, now: Timestamp) {
+pub fn halt(status: &mut SyncJobStatus, why: &Fault, now: Timestamp) {
     let Some(run) = &mut status.active_run else { return };
     another_try(run);
     let generation = run.generation;
-    readiness::blocked(status, why, generation, now);
+    readiness::refused(status, why, generation, now);
 }
 
 /// Moves on to another try, whose objects have different names.
@@ -313,7 +280,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
         cause: active.cause,
         result: report.result,
         reason: report.reason.as_deref().map(conditions::reason_word),
-        message: some_text(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        message: Some(human::clipped(&report.message, MAX_MESSAGE_BYTES)).filter(|text| !text.is_empty()),
         needs_person: outcome.needs_person(),
         retries: active.retries,
         start_time: Some(Time(started)),
@@ -361,8 +328,7 @@ fn tries_until(active: &ActiveRun, report: &Report, now: Timestamp) -> EarlierTr
 /// Returns the timings of a try that has just ended. If it left no report, the time during which both ends ran is only
 /// in `total`.
 fn timings_of_try(active: &ActiveRun, report: &Report, now: Timestamp) -> Timings {
-    let began =
-        [&active.try_time, &active.start_time].into_iter().flatten().next().map_or(now, |time| time.0);
+    let began = active.try_time.as_ref().or(active.start_time.as_ref()).map_or(now, |time| time.0);
     let ready = active.pods_ready_time.as_ref().map(|time| time.0);
     let ran = report.start_time.parse().ok().filter(|ran| *ran <= now).or(ready);
     let unreported =
@@ -378,10 +344,6 @@ fn rates(work: Work, timings: Timings) -> Rates {
     let mut report = Report { work, timings, ..Report::default() };
     report.fill_rates();
     report.rates
-}
-
-fn some_text(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_string())
 }
 
 /// Returns the milliseconds between two times; 0 if the second is earlier, since the two may come from different

@@ -12,7 +12,6 @@ use crate::{
     },
     fault::Fault,
     human, names,
-    snapshots::engine_snapshots,
 };
 
 /// The number of left-out entries that a condition names.
@@ -71,7 +70,7 @@ fn judged(status: &SyncJobStatus, is_gone: bool) -> Judged {
 
 /// Returns whether a run made the copy, even if it found damage in old snapshots.
 pub(crate) fn is_copied(run: &Run) -> bool {
-    run.result == RunResult::Succeeded || engine_snapshots::found_only_damage(run)
+    run.result == RunResult::Succeeded || run.reason == Some(Reason::SnapshotsDamaged)
 }
 
 /// Sets or removes the condition about the entries that a completed run left out.

@@ -165,17 +165,15 @@ fn chosen<'a>(
     let is_chosen = |it: &&TemplatedClaim<'_>| {
         flags.claims.is_empty() || flags.claims.iter().any(|name| is_named(it, name))
     };
-    let has_other = |it: &&TemplatedClaim<'_>| class_of(it.0) != Some(class);
+    let has_other = |it: &&TemplatedClaim<'_>| {
+        it.0.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) != Some(class)
+    };
     let chosen: Vec<_> = found.iter().filter(is_chosen).filter(has_other).cloned().collect();
     if chosen.is_empty() {
         let why = format!("{} has no claim of another class than {class}", flags.workload);
         return Err(PluginError::blocked(why, "`kubectl get pvc` lists the claims with their classes"));
     }
     Ok(chosen)
-}
-
-fn class_of(claim: &PersistentVolumeClaim) -> Option<&str> {
-    claim.spec.as_ref()?.storage_class_name.as_deref()
 }
 
 fn check_claim(claim: &PersistentVolumeClaim) -> Result<(), PluginError> {

@@ -5,29 +5,10 @@ use super::*;
 #[test]
 fn a_pod_goes_where_its_volume_is_in_use() {
     let job = job(json!({"pods": {"tolerations": [{"key": "own"}]}}));
-    let (run, settings) = (run(), settings());
-    let names = TryNames::new(&job.name, UID, run.number, run.retries);
     let tolerations = serde_json::from_value(json!([{"key": "storage"}])).unwrap();
     let source = Some(Placement { node: "n1".into(), tolerations, is_required: true });
     let placements = Placements { source, ..Placements::default() };
-    let of = Try {
-        job: &job,
-        uid: UID,
-        run: &run,
-        account: 0,
-        run_uid: RUN_UID,
-        names: &names,
-        settings: &settings,
-        ends: &ends_in("prod", false),
-        placements: &placements,
-        expect_volume: None,
-        other_source: None,
-        fs_groups: FsGroups::default(),
-        awaited_hook: None,
-        makes_key: false,
-        changes: &Changes::Unlisted,
-    };
-    let ends = build_try::ends(&of);
+    let ends = with_try(&job, false, |of| build_try::ends(&Try { placements: &placements, ..*of }));
     let keys = |end| -> Vec<_> {
         pod(end).tolerations.iter().flatten().filter_map(|it| it.key.as_deref()).collect()
     };

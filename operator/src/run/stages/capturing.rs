@@ -46,10 +46,10 @@ pub(super) fn before_launch(
         Captured::Taken(_) => Step::Capture(StorageStep::End).into(),
         Captured::Lazy => step.again(again),
         _ if is_late(capture, timeout, situation.now) => late(situation, run, timeout).into(),
-        Captured::Taking(fault) => {
-            Step::Capture(StorageStep::Wait(fault.clone())).again(after(situation, CAPTURE_PERIOD))
+        captured => {
+            let complaint = captured.complaint().cloned();
+            Step::Capture(StorageStep::Wait(complaint)).again(after(situation, CAPTURE_PERIOD))
         }
-        _ => Step::Capture(StorageStep::Wait(None)).again(after(situation, CAPTURE_PERIOD)),
     }
 }
 
@@ -59,13 +59,14 @@ pub(super) fn is_late(capture: &Capture, timeout: Duration, now: Timestamp) -> b
     began.checked_add(timeout).is_ok_and(|limit| now >= limit)
 }
 
+/// Returns what the storage complains of, behind another sentence; empty if it does not.
+pub(super) fn complaint_behind(captured: &Captured) -> String {
+    captured.complaint().map(|fault| format!(" {}", human::sentence(&fault.message))).unwrap_or_default()
+}
+
 /// Returns the step of a run whose source could not be captured in time: its hook `after`, or its end.
 fn late(situation: &Situation<'_>, run: &ActiveRun, timeout: Duration) -> Step {
-    let why = match &situation.facts.captured {
-        Captured::Taking(Some(fault)) => format!(" {}", human::sentence(&fault.message)),
-        _ => String::new(),
-    };
-    let waited = human::duration(timeout);
+    let (waited, why) = (human::duration(timeout), complaint_behind(&situation.facts.captured));
     let message =
         format!("The source was not captured within {waited} (spec.source.pointInTime.timeout).{why}");
     let outcome = Outcome::stopped(Fault::new(Reason::CaptureFailed, message));

@@ -80,8 +80,7 @@ pub(super) fn replacing(situation: &Situation<'_>, run: &ActiveRun) -> Replaceme
         return by(Some(RunCause::Restore));
     }
     let demand = situation.demand.as_ref().ok();
-    let is_asked_for = run.restore.is_some() || run.benchmark.is_some();
-    let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && !is_asked_for) else {
+    let Some(demand) = demand.filter(|demand| demand.replaces && !demand.suspend && run.is_plain()) else {
         return by(None);
     };
     if demand.trigger.is_some() && demand.trigger != run.trigger {

@@ -1,17 +1,14 @@
 //! The stage Finishing: the storage takes a VolumeSnapshot of the copy before a run that succeeded ends. Pure.
 
-use std::time::Duration;
-
 use contract::{ExitCode, Reason, RunResult};
 
 use super::{
-    capturing::{CAPTURE_PERIOD, is_late},
+    capturing::{CAPTURE_PERIOD, complaint_behind, is_late},
     situation::{Situation, after},
     step::{Decision, Step, StorageStep},
 };
 use crate::{
     api::{ActiveRun, Capture},
-    fault::Fault,
     human,
     names::{self, TryNames},
     run::outcome::Outcome,
@@ -27,8 +24,7 @@ pub(super) fn before_end(
 ) -> Decision {
     let timeout = situation.demand.as_ref().ok().and_then(|demand| demand.image_timeout);
     let (Step::Finish(outcome), Some(timeout)) = (&step, timeout) else { return step.again(again) };
-    let is_plain = run.restore.is_none() && run.benchmark.is_none();
-    if outcome.report.result != RunResult::Succeeded || !is_plain {
+    if outcome.report.result != RunResult::Succeeded || !run.is_plain() {
         return step.again(again);
     }
     // Others may write statuses, so only a name of this job's is believed.
@@ -41,22 +37,16 @@ pub(super) fn before_end(
         Captured::Taken(_) => step.again(again),
         Captured::Impossible(fault) => Step::Finish(without(outcome, &fault.message)).again(again),
         _ if is_late(image, timeout, situation.now) => {
-            Step::Finish(without(outcome, &late(situation, timeout))).again(again)
+            let (waited, why) = (human::duration(timeout), complaint_behind(&situation.facts.imaged));
+            let why =
+                format!("It was not taken within {waited} (spec.destination.volumeSnapshots.timeout).{why}");
+            Step::Finish(without(outcome, &why)).again(again)
         }
-        Captured::Taking(fault) => {
-            Step::Image(StorageStep::Wait(fault.clone())).again(after(situation, CAPTURE_PERIOD))
+        imaged => {
+            let complaint = imaged.complaint().cloned();
+            Step::Image(StorageStep::Wait(complaint)).again(after(situation, CAPTURE_PERIOD))
         }
-        _ => Step::Image(StorageStep::Wait(None)).again(after(situation, CAPTURE_PERIOD)),
     }
-}
-
-fn late(situation: &Situation<'_>, timeout: Duration) -> String {
-    let why = match &situation.facts.imaged {
-        Captured::Taking(Some(Fault { message, .. })) => format!(" {}", human::sentence(message)),
-        _ => String::new(),
-    };
-    let waited = human::duration(timeout);
-    format!("It was not taken within {waited} (spec.destination.volumeSnapshots.timeout).{why}")
 }
 
 /// Returns the outcome of a run whose files are in step, and whose VolumeSnapshot was not taken.

@@ -28,7 +28,9 @@ use crate::{
 pub fn next(situation: &Situation<'_>) -> Decision {
     match (&situation.status.active_run, &situation.demand) {
         (Some(run), _) => active(situation, run),
-        (None, Err(fault)) => Step::Refuse(fault.clone()).again(after(situation, SLOW_PERIOD)),
+        (None, Err(fault)) => {
+            Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD))
+        }
         (None, Ok(demand)) => due_run::next(situation, demand),
     }
 }
@@ -90,7 +92,7 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
         }
         // Files written to a claim that is being deleted are lost, and it is not deleted until no pod uses it.
         _ if let Some(LostClaim { side: Side::Sink, fault }) = &situation.lost => {
-            return Step::Halt(Blocked::Stalled(fault.clone())).into();
+            return Step::Halt(fault.clone()).into();
         }
         _ if situation.now < try_time => return Step::Await.again(Some(try_time)),
         Stand::Ending(until) => return Step::Linger.again(Some(until)),

@@ -20,9 +20,7 @@ pub enum Step {
     Suspend,
     /// Remove the run under way, which has not started, because a restore that a person asks for goes first.
     Yield,
-    /// Report that the spec cannot be run.
-    Refuse(Fault),
-    /// Report that a due run cannot start.
+    /// Report that the spec cannot be run, or that a due run cannot start.
     Block(Blocked),
     /// Make the destination's claim fit.
     Claim(ClaimStep),
@@ -53,7 +51,7 @@ pub enum Step {
     /// Remove the running end, since the other cannot start; it is created again as soon as that one can.
     Dismiss(Side, Fault),
     /// Stop the run under way until a person has acted; then it starts over.
-    Halt(Blocked),
+    Halt(Fault),
     /// Wait for some ends while others have ended, and leave the status unchanged.
     Linger,
     /// Record that the try failed, and try again at that time.
@@ -128,9 +126,7 @@ impl Step {
     /// Returns the stage of a run in this step, given its stage before.
     pub fn stage(&self, before: Stage) -> Stage {
         match self {
-            Self::Rest | Self::Suspend | Self::Yield | Self::Refuse(_) | Self::Block(_) | Self::Halt(_) => {
-                Stage::Queued
-            }
+            Self::Rest | Self::Suspend | Self::Yield | Self::Block(_) | Self::Halt(_) => Stage::Queued,
             Self::Claim(_) | Self::Begin(_) | Self::Queue | Self::Wait(_) | Self::Postpone(..) => {
                 Stage::Queued
             }
@@ -154,9 +150,8 @@ impl Step {
     /// Returns the obstacle of a run in this step, if any.
     pub fn obstacle(&self) -> Option<&Fault> {
         match self {
-            Self::Wait(fault) | Self::Dismiss(_, fault) | Self::Refuse(fault) => Some(fault),
-            Self::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault))
-            | Self::Halt(Blocked::Waiting(fault) | Blocked::Stalled(fault)) => Some(fault),
+            Self::Wait(fault) | Self::Dismiss(_, fault) | Self::Halt(fault) => Some(fault),
+            Self::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault)) => Some(fault),
             Self::Start(fault)
             | Self::Capture(StorageStep::Wait(fault))
             | Self::Image(StorageStep::Wait(fault)) => fault.as_ref(),

@@ -231,7 +231,7 @@ fn a_spec_that_cannot_be_run_is_refused_but_does_not_disturb_a_run() {
     let idle = SyncJobStatus::default();
     assert_eq!(
         step(&Situation { demand: Err(fault.clone()), ..situation(&idle) }),
-        Step::Refuse(fault.clone())
+        Step::Block(Blocked::Stalled(fault.clone()))
     );
     let active = running_since(1);
     let running = Situation {

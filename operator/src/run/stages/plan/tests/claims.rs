@@ -57,12 +57,12 @@ fn a_destination_that_is_lost_halts_the_run_until_it_is_back_and_a_lost_source_l
         Situation { lost, pairs, ..situation(status) }
     };
     assert_eq!(step(&losing(Side::Source, both_run.clone(), &status)), Step::Run);
-    let halt = Step::Halt(Blocked::Stalled(fault.clone()));
+    let halt = Step::Halt(fault.clone());
     assert_eq!(step(&losing(Side::Sink, both_run, &status)), halt);
     let over = losing(Side::Sink, pair(ended(0, 5), ended(0, 5)), &status);
     assert_eq!(finished(step(&over)).result, RunResult::Succeeded);
 
-    run_status::halt(&mut status, &Blocked::Stalled(fault.clone()), at(6));
+    run_status::halt(&mut status, &fault, at(6));
     let run = status.active_run.as_ref().unwrap();
     assert_eq!((run.retries, run.postponed, run.is_started()), (0, 1, false));
     assert_eq!(step(&situation(&status)), Step::Queue, "the claim is back");
