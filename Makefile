@@ -208,6 +208,9 @@ check-manifests: check-tools
 	  kubectl kustomize "$$bare/overlay" >"$$bare/built"
 	  grep -q '^kind: Deployment' "$$bare/built" || { echo "$$component cannot be added to config/default" >&2; exit 1; }
 	done
+	sed -i "s|components: .*|components: [$$top/config/components/hooks, $$top/config/components/own-namespace]|" "$$bare/overlay/kustomization.yaml"
+	kubectl kustomize "$$bare/overlay" >"$$bare/built"
+	! grep -q '^kind: ClusterRole' "$$bare/built" || { echo "own-namespace leaves rights in the whole cluster" >&2; exit 1; }
 	config/krew-test
 	config/chart-test
 	config/bundle "$$bare/bundle" >/dev/null

@@ -36,14 +36,16 @@ pub(super) async fn awaited(
     let is_whole =
         |event: &watcher::Result<Event<Pod>>| !matches!(event, Ok(Event::Init | Event::InitApply(_)));
     let mut changes = pin!(changes.filter(|event| future::ready(is_whole(event))));
+    let mut obstacle = HookError::NoAnswer { point };
     loop {
-        let found = timeout_at(until, selected(api, hook, point)).await;
-        match found.unwrap_or(Err(HookError::NoAnswer { point })) {
-            Err(HookError::NoPod { point: Point::Before, .. }) if Instant::now() < until => {}
-            Err(HookError::List { point: Point::After, source })
-                if may_pass(&source) && Instant::now() < until => {}
-            found => return found,
-        }
+        let Ok(found) = timeout_at(until, selected(api, hook, point)).await else { return Err(obstacle) };
+        obstacle = match (found, point) {
+            (Err(none @ HookError::NoPod { .. }), Point::Before) => none,
+            (Err(HookError::List { point, source }), Point::After) if may_pass(&source) => {
+                HookError::List { point, source }
+            }
+            (found, _) => return found,
+        };
         let _ = timeout_at(until, changes.next()).await;
     }
 }
