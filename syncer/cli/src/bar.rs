@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use contract::{Phase, Progress};
-
-use trend::human;
+use contract::{Phase, Progress, human};
 
 use crate::time_left::time_left;
 

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use contract::{VolumeId, plural};
+use contract::{VolumeId, human::plural};
 use rustix::fs::{AtFlags, OFlags};
 
 use crate::{

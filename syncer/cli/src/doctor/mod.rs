@@ -13,7 +13,11 @@ use std::{
     sync::{Arc, Weak, mpsc},
 };
 
-use contract::{BusyAnswer, ExitCode, Identity, Report, RunParams, Side, chain};
+use contract::{
+    BusyAnswer, ExitCode, Identity, Report, RunParams, Side, chain,
+    human::{bytes, measured},
+    printable,
+};
 use syncer::{
     monitor::Monitor,
     mounts::MountTable,
@@ -24,7 +28,6 @@ use syncer::{
 
 use crate::{flags::DoctorFlags, messages, refuse_own_folder, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
-use trend::human::{bytes, measured, printable};
 
 /// The size that a socket's buffer should be able to have, in bytes.
 const UDP_BUFFER_BYTES: u64 = 2 << 20;

@@ -1,6 +1,6 @@
 //! A run that needs more space than the destination has is refused before it changes anything.
 
-use contract::human_bytes;
+use contract::human;
 
 use crate::common::prelude::*;
 
@@ -26,7 +26,7 @@ fn a_run_without_room_is_refused_with_both_figures_and_changes_nothing() {
         for flags in [&["--delete"][..], &["--delete", "--dry-run"]] {
             let run = pair.refuse(flags, ExitCode::Guard, "NotEnoughSpace");
             let message = &run.ends().next().unwrap().report().message;
-            let needed = human_bytes::bytes((40 * MIB) as u64);
+            let needed = human::bytes((40 * MIB) as u64);
             assert!(message.contains(&format!("at least {needed} at")), "{message}");
             assert!(message.contains(" are free"), "{message}");
             Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a refused run");
@@ -100,10 +100,7 @@ fn on_xfs_what_a_clone_may_serve_is_not_counted_and_the_rest_is() {
         tree::file(&pair.source.join("large"), &vec![7; 40 * MIB]);
         let run = pair.refuse(&[], ExitCode::Guard, "NotEnoughSpace");
         let message = &run.ends().next().unwrap().report().message;
-        assert!(
-            message.contains(&format!("at least {}", human_bytes::bytes((40 * MIB) as u64))),
-            "{message}"
-        );
+        assert!(message.contains(&format!("at least {}", human::bytes((40 * MIB) as u64))), "{message}");
         tree::file(&pair.source.join("large"), &Rng::new(1).bytes(14 * MIB));
         pair.run(&[]).assert_exit(ExitCode::Done);
         // Over the network two more versions are clones of the first; in a local run they are not.

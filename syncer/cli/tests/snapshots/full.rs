@@ -1,6 +1,6 @@
 //! A volume without free space: a command that fails changes nothing.
 
-use contract::human_bytes;
+use contract::human;
 
 use crate::common::prelude::*;
 use crate::{
@@ -232,8 +232,7 @@ fn a_run_says_beforehand_what_its_first_snapshot_copies_and_does_not_try_what_do
         let run = |flags: &[&str]| run_with_snapshot(source.path(), volume.path(), flags);
         let stat = rustix::fs::statvfs(volume.path()).unwrap();
         let large = stat.f_bavail * stat.f_frsize * 3 / 5;
-        let says =
-            |bytes: u64| format!("its first snapshot copies about {}, and ", human_bytes::bytes(bytes));
+        let says = |bytes: u64| format!("its first snapshot copies about {}, and ", human::bytes(bytes));
         fs::write(source.path().join("large"), vec![3; large as usize]).unwrap();
 
         let (code, said, report) = run(&["--dry-run"]);

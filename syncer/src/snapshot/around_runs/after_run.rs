@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::SystemTime};
 
-use contract::{MAX_SNAPSHOTS, Reason, SnapshotEntry, SnapshotParams, SnapshotReport, chain, plural};
+use contract::{MAX_SNAPSHOTS, Reason, SnapshotEntry, SnapshotParams, SnapshotReport, chain, human::plural};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
