@@ -184,7 +184,7 @@ impl Pair {
     #[track_caller]
     pub fn start_over(&self, bytes: u64, flags: &[&str]) -> (Running, Running, Relay) {
         let mut sink = self.start_receive(&["--once", "--listen", ANY_PORT]);
-        let relay = Relay::start(sink.listening(), bytes);
+        let relay = Relay::holding(sink.listening(), bytes);
         let source = self.start_send(&["--connect", &relay.address().to_string()], flags);
         relay.wait_holding();
         (source, sink, relay)

@@ -47,13 +47,13 @@ fn start_over(pair: &Pair, bytes: u64) -> (Running, Running, Relay) {
     match pair.way {
         Way::SinkListens => {
             let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
-            let relay = Relay::start(sink.listening(), bytes);
+            let relay = Relay::holding(sink.listening(), bytes);
             let source = pair.start_send(&["--connect", &relay.address().to_string()], &flags);
             (source, sink, relay)
         }
         _ => {
             let mut source = pair.start_send(&["--listen", ANY_PORT], &flags);
-            let relay = Relay::start(source.listening(), bytes);
+            let relay = Relay::holding(source.listening(), bytes);
             let sink = pair.start_receive(&["--once", "--connect", &relay.address().to_string()]);
             (source, sink, relay)
         }
@@ -236,7 +236,7 @@ fn an_end_that_serves_outlives_a_peer_that_is_killed() {
     let pair = all_changed(Way::SinkListens, 5);
     let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
     let address = sink.listening();
-    let relay = Relay::start(address, 2_000_000);
+    let relay = Relay::holding(address, 2_000_000);
     let flags = ["--delete", "--force"];
     let source = pair.start_send(&["--connect", &relay.address().to_string()], &flags);
     relay.wait_holding();

@@ -31,7 +31,7 @@ struct Halted {
 impl Halted {
     fn start(pair: &Pair) -> Self {
         let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
-        let relay = Relay::start(sink.listening(), CUT);
+        let relay = Relay::holding(sink.listening(), CUT);
         let source = pair.start_send(&["--connect", &relay.address().to_string()], &["--delete"]);
         relay.wait_holding();
         Self { source, sink, relay }

@@ -228,7 +228,7 @@ fn a_peer_that_dials_during_a_session_waits_for_its_turn() {
     tree::file(&pair.source.join("large"), &Rng::new(4).bytes(9_000_000));
     let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
     let address = sink.listening();
-    let relays = [4_000_000, ONE_PACKET].map(|bytes| Relay::start(address, bytes));
+    let relays = [4_000_000, ONE_PACKET].map(|bytes| Relay::holding(address, bytes));
     let send = |relay: &Relay, run: &str| {
         let source = pair.start_send(&["--connect", &relay.address().to_string()], &[run]);
         relay.wait_holding();
@@ -248,7 +248,7 @@ fn a_peer_that_dials_during_a_session_waits_for_its_turn() {
 fn busy(pair: &Pair, once: &[&str]) -> (Running, Running, Relay) {
     tree::file(&pair.source.join("large"), &Rng::new(4).bytes(9_000_000));
     let mut sink = pair.start_receive(&[&["--listen", ANY_PORT], once].concat());
-    let relay = Relay::start(sink.listening(), 4_000_000);
+    let relay = Relay::holding(sink.listening(), 4_000_000);
     let first = pair.start_send(&["--connect", &relay.address().to_string()], &["--run=first"]);
     relay.wait_holding();
     (sink, first, relay)
