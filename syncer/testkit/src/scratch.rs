@@ -41,6 +41,15 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Lets a test return at once where this process is not root, and prints that it was skipped.
+#[must_use]
+pub fn needs_root() -> Option<()> {
+    is_root().then_some(()).or_else(|| {
+        eprintln!("skipped: only root can do this");
+        None
+    })
+}
+
 /// Gives `path` and everything below it to [`NOBODY`] if this process is root; otherwise the files belong to an
 /// unprivileged user already.
 pub fn give_to_nobody(path: &Path) {

@@ -109,9 +109,7 @@ fn modes_that_are_not_wanted_leave_those_that_the_destination_has() {
 
 #[test]
 fn owners_that_are_not_wanted_are_not_set_on_what_did_not_change() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         tree::file(&pair.source.join("file"), b"content");
@@ -156,9 +154,7 @@ fn a_folder_is_not_moved_along_with_a_pipe_that_is_left_out() {
 /// A change of owner removes a file's capabilities, so a run has to set them after it.
 #[test]
 fn a_programs_capabilities_survive_a_change_of_owner() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         let file = pair.source.join("program");
@@ -176,9 +172,7 @@ fn a_programs_capabilities_survive_a_change_of_owner() {
 
 #[test]
 fn a_mode_with_set_user_id_survives_a_change_of_owner() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         let file = pair.source.join("program");
@@ -274,9 +268,7 @@ fn attributes_that_may_not_be_read_stay_where_they_are() {
 
 #[test]
 fn attributes_of_a_file_that_its_owner_may_not_read_do_not_make_it_look_changed() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::NETWORK {
         let mut pair = Pair::unprivileged(way);
         pair.source_user = User::Same;
@@ -317,9 +309,7 @@ fn holes_stay_holes_in_a_local_copy() {
 
 #[test]
 fn without_ownership_set_ids_that_are_there_are_no_difference() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         for (name, mode) in [("user", 0o4755), ("group", 0o2755)] {

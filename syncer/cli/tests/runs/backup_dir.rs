@@ -196,9 +196,7 @@ fn a_file_that_is_written_in_place_is_copied_first() {
 
 #[test]
 fn old_versions_are_copied_to_another_file_system() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let (pair, before) = changed(way);
         let other = scratch::dir(pair.dir(), "other");
@@ -217,9 +215,7 @@ fn old_versions_are_copied_to_another_file_system() {
 #[test]
 fn attributes_of_old_versions_are_kept_on_another_file_system_or_named() {
     const NAME: &str = "trusted.volferry-test";
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for keeps in [true, false] {
         let pair = Pair::new(Way::Local);
         tree::file(&pair.source.join("file"), b"new");

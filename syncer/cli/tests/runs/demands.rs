@@ -150,10 +150,7 @@ fn a_copy_of_another_source_is_kept_until_that_source_is_accepted() {
 
 #[test]
 fn the_source_of_a_copy_is_remembered_when_another_user_makes_the_own_folder_anew() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can remove what is another user's");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let mut pair = pair();
     pair.way = Way::Local;
     assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Done, "no source was remembered");

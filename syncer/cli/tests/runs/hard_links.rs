@@ -228,9 +228,7 @@ fn without_hard_links_names_of_one_file_at_the_destination_are_separated() {
 /// A name of a file leaves it in the same run, which moves the file's change time.
 #[test]
 fn a_file_that_gets_rights_and_loses_a_name_is_not_taken_for_another_process_work() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for (way, other_name) in Way::ALL.iter().flat_map(|way| [(*way, false), (*way, true)]) {
         let pair = Pair::new(way);
         let given = pair.source.join("given");

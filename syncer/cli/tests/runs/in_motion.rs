@@ -213,9 +213,7 @@ fn content_that_is_equal_while_the_file_is_written_to_is_compared_again() {
 
 #[test]
 fn where_no_lease_is_granted_a_young_file_is_compared_once_more() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let mut pair = Pair::unprivileged(way);
         fill(&pair);

@@ -13,9 +13,7 @@ fn lost_found(volume: &Path) -> PathBuf {
 
 #[test]
 fn a_user_who_may_not_read_it_syncs_the_volume_without_it() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for pair in Pair::each_unprivileged() {
         tree::file(&pair.source.join("file"), b"content");
         tree::file(&pair.destination.join("surplus"), b"content");
@@ -64,9 +62,7 @@ fn one_that_this_user_made_is_a_folder_like_any_other() {
 
 #[test]
 fn a_run_of_root_copies_it_and_deletes_none() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for pair in Way::ALL.into_iter().map(Pair::new) {
         let from = lost_found(&pair.source);
         pair.sync("with what was recovered");

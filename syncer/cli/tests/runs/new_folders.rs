@@ -72,9 +72,7 @@ fn files_that_cannot_be_read_do_not_keep_the_others_of_a_new_folder_out_of_sight
 
 #[test]
 fn a_new_folder_inherits_what_folders_at_its_place_do() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         folders(&pair);

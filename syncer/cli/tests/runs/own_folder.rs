@@ -123,10 +123,7 @@ fn assert_nothing_of_theirs_was_published(destination: &Path, is_incomplete: boo
 
 #[test]
 fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root writes to folders of others");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in [Way::Local, Way::SinkListens] {
         let pair = Pair::new(way);
         scratch::open_to_all(pair.dir());
@@ -167,10 +164,7 @@ fn work_against(folder: &Path) {
 
 #[test]
 fn what_a_user_adds_to_a_folder_that_they_lose_is_told_and_deleted_by_the_next_run() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root gives folders away");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for delete in [true, false] {
         let pair = Pair::new(Way::SinkListens);
         for folder in ["equal", "planned"] {
@@ -212,10 +206,7 @@ fn what_a_user_adds_to_a_folder_that_they_lose_is_told_and_deleted_by_the_next_r
 
 #[test]
 fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root gives folders away");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let pair = Pair::new(Way::SinkListens);
     tree::file(&scratch::dir(&pair.source, "folder").join("file"), b"content");
     pair.sync("the first run");
@@ -244,10 +235,7 @@ fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() 
 
 #[test]
 fn folders_that_change_their_owner_with_all_that_is_in_them_are_no_failure() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root gives folders away");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         for folder in ["equal", "planned", "moved"] {
@@ -273,10 +261,7 @@ fn folders_that_change_their_owner_with_all_that_is_in_them_are_no_failure() {
 
 #[test]
 fn a_folder_that_another_user_made_beforehand_is_made_anew() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can remove what is another user's");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         tree::file(&pair.source.join("file"), b"content");
@@ -370,10 +355,7 @@ fn a_set_id_file_loses_its_bits_with_its_owner() {
 
 #[test]
 fn a_file_that_another_user_could_have_written_is_replaced_before_it_gets_set_id_bits() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can give files away");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         let content = b"the content of the source";

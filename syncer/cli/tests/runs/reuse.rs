@@ -101,9 +101,7 @@ fn room(path: &Path) -> u64 {
 #[test]
 fn where_blocks_can_be_shared_what_stayed_or_moved_by_blocks_is_not_written_again() {
     for kind in [FileSystem::Xfs, FileSystem::Btrfs] {
-        let Ok(mounted) = kind.mount().inspect_err(|error| eprintln!("skipped: {kind:?}: {error}")) else {
-            continue;
-        };
+        let Some(mounted) = kind.mount() else { continue };
         for way in Way::NETWORK {
             let pair = Pair::in_dir(mounted.folder(), way);
             random(&pair, "file", 48 * MIB);
@@ -137,9 +135,7 @@ fn where_blocks_can_be_shared_what_stayed_or_moved_by_blocks_is_not_written_agai
 #[test]
 fn a_write_to_a_file_after_it_was_cloned_is_noticed() {
     for kind in [FileSystem::Xfs, FileSystem::Btrfs] {
-        let Ok(mounted) = kind.mount().inspect_err(|error| eprintln!("skipped: {kind:?}: {error}")) else {
-            continue;
-        };
+        let Some(mounted) = kind.mount() else { continue };
         let folder = mounted.folder();
         let file = File::create_new(folder.path().join("file")).unwrap();
         let clone = File::create_new(folder.path().join("clone")).unwrap();
@@ -160,9 +156,7 @@ fn a_write_to_a_file_after_it_was_cloned_is_noticed() {
 #[test]
 fn what_is_written_to_an_old_version_while_it_is_replaced_is_not_in_the_new_one() {
     for kind in [FileSystem::Xfs, FileSystem::Btrfs] {
-        let Ok(mounted) = kind.mount().inspect_err(|error| eprintln!("skipped: {kind:?}: {error}")) else {
-            continue;
-        };
+        let Some(mounted) = kind.mount() else { continue };
         let pair = Pair::in_dir(mounted.folder(), Way::NETWORK[0]);
         random(&pair, "file", 24 * MIB);
         pair.sync("the first run");

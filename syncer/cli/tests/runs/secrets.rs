@@ -76,9 +76,7 @@ fn an_identity_that_others_may_read_is_refused_with_what_to_do() {
 
 #[test]
 fn an_identity_as_a_secret_is_mounted_is_taken() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     // As in a pod without root: the file is root's and has the pod's group.
     let pair = Pair::unprivileged(Way::SinkListens);
     // As in a pod with root, whose group is root's.

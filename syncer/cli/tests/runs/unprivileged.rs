@@ -223,9 +223,7 @@ fn readable_to_all(path: &Path) {
 
 #[test]
 fn files_that_a_user_may_not_use_are_named_with_what_to_do() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let pair = Pair::unprivileged(Way::Local);
     tree::file(&pair.source.join("a"), b"content");
     scratch::give_to_nobody(&pair.source);

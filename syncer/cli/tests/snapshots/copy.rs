@@ -287,10 +287,7 @@ fn large_contents_that_have_arrived_before_a_cut_do_not_cross_again() {
 
 #[test]
 fn a_copy_without_room_changes_nothing() {
-    let Ok(mounted) = FileSystem::Tmpfs.mount_of("8m") else {
-        eprintln!("skipped: only root may mount");
-        return;
-    };
+    let Some(mounted) = FileSystem::Tmpfs.mount_of("8m") else { return };
     let (from, to) = (Volume::new(), Volume::in_dir(mounted.folder()));
     fs::write(from.path().join("fits"), vec![1; 3_000_000]).unwrap();
     let first = from.create(&[]);

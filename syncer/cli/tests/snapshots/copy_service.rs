@@ -201,10 +201,7 @@ fn a_copy_ends_when_its_key_is_revoked_and_shows_nothing_that_is_not_whole() {
 
 #[test]
 fn what_does_not_fit_into_a_folder_is_refused_and_leaves_nothing() {
-    let Ok(mounted) = FileSystem::Tmpfs.mount_of("4m") else {
-        eprintln!("skipped: only root may mount");
-        return;
-    };
+    let Some(mounted) = FileSystem::Tmpfs.mount_of("4m") else { return };
     let folder = mounted.folder();
     let path = folder.path().join("photos");
     let mut served =
