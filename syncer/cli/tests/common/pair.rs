@@ -74,6 +74,11 @@ impl Pair {
         Self::in_dir(scratch::scratch(), way)
     }
 
+    /// Makes an empty pair for each way.
+    pub fn each<const WAYS: usize>(ways: [Way; WAYS]) -> impl Iterator<Item = Self> {
+        ways.into_iter().map(Self::new)
+    }
+
     /// Makes an empty pair whose runs are of a user without privileges.
     pub fn unprivileged(way: Way) -> Self {
         let mut pair = Self::new(way);

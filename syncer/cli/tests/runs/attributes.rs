@@ -110,8 +110,7 @@ fn modes_that_are_not_wanted_leave_those_that_the_destination_has() {
 #[test]
 fn owners_that_are_not_wanted_are_not_set_on_what_did_not_change() {
     let Some(()) = scratch::needs_root() else { return };
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         pair.sync("before");
         chown(pair.destination.join("file"), Some(7), Some(7)).unwrap();
@@ -155,8 +154,7 @@ fn a_folder_is_not_moved_along_with_a_pipe_that_is_left_out() {
 #[test]
 fn a_programs_capabilities_survive_a_change_of_owner() {
     let Some(()) = scratch::needs_root() else { return };
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         let file = pair.source.join("program");
         for owner in [1234, 4321] {
             if owner == 1234 {
@@ -208,8 +206,7 @@ fn attributes_that_are_not_wanted_are_left_alone() {
 
 #[test]
 fn lists_that_entries_would_inherit_at_the_destination_are_not_kept() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("old"), b"content");
         pair.sync("before");
         let list = tree::acl([7, 7, 7, 7, 7]);

@@ -31,8 +31,7 @@ fn a_run_with_a_low_limit_waits_for_the_limit() {
 
 #[test]
 fn a_run_that_compresses_as_well_as_it_can_waits_for_the_sources_processors() {
-    for way in Way::NETWORK {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::NETWORK) {
         let words = Rng::new(4).bytes(16_000_000).into_iter().map(|byte| b'a' + byte % 8).collect::<Vec<_>>();
         tree::file(&pair.source.join("f"), &words);
         let (cause, line) = word(&pair, &["--compression=19"]);

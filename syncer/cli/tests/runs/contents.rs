@@ -135,8 +135,7 @@ fn verified(report: &Report) -> Vec<(&str, &str)> {
 
 #[test]
 fn reading_back_a_destination_in_step_finds_nothing() {
-    for way in Way::EACH {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::EACH) {
         tree::gallery(&pair.source, Shape::Everything);
         for turn in ["first", "second"] {
             let run = pair.run(&["--verify", "--delete"]);
@@ -191,8 +190,7 @@ fn a_destination_is_verified_without_a_run() {
 
 #[test]
 fn reading_back_finds_nothing_after_folders_moved_and_files_have_several_names() {
-    for way in Way::EACH {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::EACH) {
         fs::create_dir_all(pair.source.join("old/deep")).unwrap();
         fs::write(pair.source.join("old/deep/file"), b"content").unwrap();
         fs::hard_link(pair.source.join("old/deep/file"), pair.source.join("second")).unwrap();

@@ -7,8 +7,7 @@ use crate::common::prelude::*;
 
 #[test]
 fn one_of_everything_arrives_and_then_nothing_moves() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::gallery(&pair.source, Shape::Everything);
         let report = pair.sync("one of everything");
         assert_eq!(report.result, RunResult::Succeeded);
@@ -27,8 +26,7 @@ fn one_of_everything_arrives_on_a_disk() {
 
 #[test]
 fn an_empty_tree_is_a_tree() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::set_mtime(&pair.source, 77, 7);
         tree::set_mode(&pair.source, 0o2751);
         pair.sync("nothing at all");
@@ -109,8 +107,7 @@ pub(super) fn rsync(source: &Path, destination: &Path) {
 
 #[test]
 fn both_folders_may_be_given_through_links() {
-    for way in Way::ALL {
-        let mut pair = Pair::new(way);
+    for mut pair in Pair::each(Way::ALL) {
         tree::random(&pair.source, &mut Rng::new(3), 20, Shape::Everything);
         for path in [&mut pair.source, &mut pair.destination] {
             let link = path.with_extension("link");
@@ -142,8 +139,7 @@ fn without_delete_what_only_the_destination_has_stays() {
 
 #[test]
 fn a_folder_of_volferrys_own_at_the_source_is_not_sent() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         fs::create_dir_all(pair.source.join(".volferry/staging")).unwrap();
         tree::file(&pair.source.join(".volferry/index"), b"of another run");
         tree::file(&pair.source.join("file"), b"content");
@@ -154,8 +150,7 @@ fn a_folder_of_volferrys_own_at_the_source_is_not_sent() {
 
 #[test]
 fn a_socket_is_left_out_and_counted() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         let _socket = UnixListener::bind(pair.source.join("socket")).unwrap();
         let run = pair.run(&["--delete"]);
@@ -169,8 +164,7 @@ fn a_socket_is_left_out_and_counted() {
 
 #[test]
 fn what_stands_where_the_destination_has_a_socket_takes_its_place() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         fs::create_dir(pair.source.join("directory")).unwrap();
         tree::file(&pair.source.join("directory/file"), b"content");
         tree::file(&pair.source.join("file"), b"content");

@@ -103,8 +103,7 @@ fn listed_paths_that_are_not_there_have_failed_and_keep_deletes_back() {
 
 #[test]
 fn names_end_with_a_nul_if_the_list_says_so() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["#a\nb", "c", "d"], "source");
         let list = list(&pair, "./#a\nb\0c\0");
         pair.run(&["-0", "--files-from", text(&list)]).assert_exit(ExitCode::Done);

@@ -76,8 +76,7 @@ fn a_directory_stays_for_what_is_excluded_in_it_and_the_rest_of_it_goes() {
 
 #[test]
 fn a_directory_that_holds_what_is_excluded_does_not_give_way_to_a_file() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["x", "y"], "source");
         files(&pair.destination, &["x/kept.tmp"], "destination");
         let run = pair.run(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
@@ -121,8 +120,7 @@ fn an_include_list_leaves_the_rest_alone() {
 
 #[test]
 fn a_later_pattern_takes_an_earlier_one_back() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["a.log", "keep.log", "-x"], "source");
         let run = pair.run(&["--exclude=*.log", "--exclude=!keep.log", "--exclude=-x"]);
         run.assert_exit(ExitCode::Done);
@@ -133,8 +131,7 @@ fn a_later_pattern_takes_an_earlier_one_back() {
 
 #[test]
 fn a_pattern_that_is_none_is_refused_as_a_wrong_command_line() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["a"], "source");
         pair.sync("before");
         files(&pair.source, &["b"], "source");
@@ -150,8 +147,7 @@ fn a_pattern_that_is_none_is_refused_as_a_wrong_command_line() {
 
 #[test]
 fn rules_of_rsync_are_refused_before_anything_is_deleted() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["a"], "source");
         pair.sync("before");
         files(&pair.destination, &["q/x.tmp", "sub/f"], "destination");

@@ -198,8 +198,7 @@ fn an_empty_source_without_delete_is_no_danger() {
 
 #[test]
 fn what_is_below_a_deleted_directory_counts() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         fs::create_dir(pair.source.join("dir")).unwrap();
         (0..8).for_each(|i| tree::file(&pair.source.join(format!("dir/{i}")), b"content"));
         tree::file(&pair.source.join("file"), b"content");
@@ -211,8 +210,7 @@ fn what_is_below_a_deleted_directory_counts() {
 
 #[test]
 fn what_is_below_a_directory_that_becomes_a_file_counts() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         fs::create_dir(pair.source.join("dir")).unwrap();
         (0..8).for_each(|i| tree::file(&pair.source.join(format!("dir/{i}")), b"content"));
         tree::file(&pair.source.join("file"), b"content");

@@ -58,8 +58,7 @@ fn a_file_whose_first_name_is_gone_does_not_move() {
 
 #[test]
 fn names_that_part_at_the_source_part_at_the_destination() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         linked(&pair);
         // Each becomes a file of its own with the same content and time.
         for name in ["b/file", "a/file"] {
@@ -76,8 +75,7 @@ fn names_that_part_at_the_source_part_at_the_destination() {
 
 #[test]
 fn folders_that_move_take_their_names_along() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         linked(&pair);
         let root = &pair.source;
         fs::rename(root.join("c"), root.join("moved")).unwrap();
@@ -99,8 +97,7 @@ fn folders_that_move_take_their_names_along() {
 
 #[test]
 fn two_files_that_the_destination_has_as_one_become_two() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         for name in ["1", "2", "3", "4"] {
             tree::file(&pair.source.join(name), &CONTENT);
             tree::set_mtime(&pair.source.join(name), 5, 5);
@@ -119,8 +116,7 @@ fn two_files_that_the_destination_has_as_one_become_two() {
 
 #[test]
 fn names_that_were_copied_at_the_destination_are_linked_again() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         linked(&pair);
         for name in ["a/file", "c/deep/file"] {
             let path = pair.destination.join(name);

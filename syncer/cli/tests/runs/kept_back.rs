@@ -102,8 +102,7 @@ fn a_folder_that_cannot_be_listed_keeps_deletes_elsewhere_back_as_a_dry_run_says
 
 #[test]
 fn whatever_replaces_a_folder_arrives() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         for dir in ["file", "large", "link", "pipe", "name", "name of name"] {
             fs::create_dir_all(pair.source.join(dir).join("deep")).unwrap();
             tree::file(&pair.source.join(dir).join("deep/file"), b"content");
@@ -169,8 +168,7 @@ fn fill_folder(dir: &Path) {
 
 #[test]
 fn a_folder_replaces_a_file_with_all_that_is_in_it() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         tree::file(&pair.source.join("flat"), b"content");
         symlink("file", pair.source.join("link")).unwrap();

@@ -63,7 +63,7 @@ fn one_that_this_user_made_is_a_folder_like_any_other() {
 #[test]
 fn a_run_of_root_copies_it_and_deletes_none() {
     let Some(()) = scratch::needs_root() else { return };
-    for pair in Way::ALL.into_iter().map(Pair::new) {
+    for pair in Pair::each(Way::ALL) {
         let from = lost_found(&pair.source);
         pair.sync("with what was recovered");
         fs::remove_dir_all(from.parent().unwrap()).unwrap();

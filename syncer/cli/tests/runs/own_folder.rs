@@ -124,8 +124,7 @@ fn assert_nothing_of_theirs_was_published(destination: &Path, is_incomplete: boo
 #[test]
 fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
     let Some(()) = scratch::needs_root() else { return };
-    for way in [Way::Local, Way::SinkListens] {
-        let pair = Pair::new(way);
+    for pair in Pair::each([Way::Local, Way::SinkListens]) {
         scratch::open_to_all(pair.dir());
         fill(&pair.source, 0);
         pair.sync("the first run");
@@ -236,8 +235,7 @@ fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() 
 #[test]
 fn folders_that_change_their_owner_with_all_that_is_in_them_are_no_failure() {
     let Some(()) = scratch::needs_root() else { return };
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         for folder in ["equal", "planned", "moved"] {
             scratch::dir(&pair.source, folder);
             ["file", "one name"].iter().for_each(|name| {
@@ -262,8 +260,7 @@ fn folders_that_change_their_owner_with_all_that_is_in_them_are_no_failure() {
 #[test]
 fn a_folder_that_another_user_made_beforehand_is_made_anew() {
     let Some(()) = scratch::needs_root() else { return };
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         let own = pair.destination.join(".volferry");
         let inside = ["", "staging", "journal"].map(|name| own.join(name));

@@ -62,8 +62,7 @@ fn a_local_run_reports_too_and_nothing_crosses_a_wire() {
 
 #[test]
 fn events_begin_with_the_address_and_end_with_the_report_and_progress_only_grows() {
-    for way in Way::NETWORK {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::NETWORK) {
         tree::many(&pair.source, 3000, 3000);
         let run = pair.run(&["--delete"]);
         run.assert_exit(ExitCode::Done);
