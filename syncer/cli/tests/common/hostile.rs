@@ -211,6 +211,15 @@ impl Hostile {
         self.say(&Message::Welcome(Welcome { version: "0".into(), dry_run: false }));
         while !matches!(self.hear().expect("there is no tree"), Message::Tree(_)) {}
     }
+
+    /// Requests something, and ends the run as if all had arrived.
+    pub fn request(&mut self, request: &Message) {
+        self.say(request);
+        self.say(&Message::NeedsEnd);
+        while !matches!(self.hear(), Some(Message::SourceDone(_)) | None) {}
+        self.say(&Message::Report(Box::default()));
+        while self.hear().is_some() {}
+    }
 }
 
 /// Writes a file, and makes the folders above it.

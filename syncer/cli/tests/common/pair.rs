@@ -188,10 +188,23 @@ impl Pair {
     /// `send`.
     #[track_caller]
     pub fn start_over(&self, bytes: u64, flags: &[&str]) -> (Running, Running, Relay) {
+        let run = self.start_relayed(bytes, flags);
+        run.2.wait_holding();
+        run
+    }
+
+    /// Starts a run as [`Pair::start_over`] does, which may end before the link stands still.
+    #[track_caller]
+    pub fn start_relayed(&self, bytes: u64, flags: &[&str]) -> (Running, Running, Relay) {
+        if self.way == Way::SourceListens {
+            let mut source = self.start_send(&["--listen", ANY_PORT], flags);
+            let relay = Relay::holding(source.listening(), bytes);
+            let sink = self.start_receive(&["--once", "--connect", &relay.address().to_string()]);
+            return (source, sink, relay);
+        }
         let mut sink = self.start_receive(&["--once", "--listen", ANY_PORT]);
         let relay = Relay::holding(sink.listening(), bytes);
         let source = self.start_send(&["--connect", &relay.address().to_string()], flags);
-        relay.wait_holding();
         (source, sink, relay)
     }
 

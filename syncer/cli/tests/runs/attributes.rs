@@ -37,10 +37,7 @@ fn attributes_that_change_after_the_scan_come_with_the_content_that_they_belong_
     tree::file(&later[1], &Rng::new(4).bytes(1 << 20));
     tree::file(&later[2], b"content");
     later[..2].iter().for_each(|file| tree::set_attr(file, "user.state", b"when it was scanned"));
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-    let relay = Relay::holding(sink.listening(), 1_000_000);
-    let source = pair.start_send(&["--connect", &relay.address().to_string()], &[]);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(1_000_000, &[]);
     later.iter().for_each(|file| tree::set_attr(file, "user.state", b"when it was read"));
     relay.release();
     [sink.wait(), source.wait()].iter().for_each(|end| end.assert_exit(ExitCode::Done));

@@ -59,10 +59,7 @@ fn a_run_that_is_killed_leaves_a_mark_and_the_next_removes_it() {
     for seed in 0..20 {
         tree::file(&pair.source.join(format!("more {seed}")), &Rng::new(seed).bytes(300_000));
     }
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-    let relay = Relay::holding(sink.listening(), 1_000_000);
-    let source = pair.start_send(&["--connect", &relay.address().to_string()], &[]);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(1_000_000, &[]);
     sink.signal(Signal::KILL);
     relay.release();
     drop([source.wait(), sink.wait()]);

@@ -217,13 +217,7 @@ fn what_the_sink_says_it_has_of_a_device_may_be_anything() {
         sketch(0, &[0]),
     ];
     for request in requests {
-        let ended = against_source(|peer| {
-            peer.say(&request);
-            peer.say(&Message::NeedsEnd);
-            while !matches!(peer.hear(), Some(Message::SourceDone(_)) | None) {}
-            peer.say(&Message::Report(Box::default()));
-            while peer.hear().is_some() {}
-        });
+        let ended = against_source(|peer| peer.request(&request));
         ended.assert_exit(ExitCode::Done);
         assert_eq!(ended.report().result, RunResult::Succeeded);
     }

@@ -3,7 +3,6 @@
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
 const DISK_BYTES: u64 = 512 << 20;
 
 /// The number of bytes after which the run stops: some large files have arrived and others have not.
@@ -30,10 +29,7 @@ struct Halted {
 
 impl Halted {
     fn start(pair: &Pair) -> Self {
-        let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
-        let relay = Relay::holding(sink.listening(), CUT);
-        let source = pair.start_send(&["--connect", &relay.address().to_string()], &["--delete"]);
-        relay.wait_holding();
+        let (source, sink, relay) = pair.start_over(CUT, &["--delete"]);
         Self { source, sink, relay }
     }
 

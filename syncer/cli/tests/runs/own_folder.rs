@@ -181,10 +181,7 @@ fn what_a_user_adds_to_a_folder_that_they_lose_is_told_and_deleted_by_the_next_r
         tree::file(&pair.source.join("planned/new"), b"new content");
         tree::file(&pair.source.join("large"), &Rng::new(5).bytes(3_000_000));
         let flags: &[&str] = if delete { &["--delete"] } else { &[] };
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-        let relay = Relay::holding(sink.listening(), 1_000_000);
-        let source = pair.start_send(&["--connect", &relay.address().to_string()], flags);
-        relay.wait_holding();
+        let (source, sink, relay) = pair.start_over(1_000_000, flags);
         theirs.iter().for_each(|folder| work_against(folder));
         relay.release();
         let (sink, source) = (sink.wait(), source.wait());
@@ -214,11 +211,7 @@ fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() 
     fs::write(&again, THEIRS).unwrap();
     scratch::give_to_nobody(&folder);
     tree::file(&pair.source.join("large"), &Rng::new(5).bytes(3_000_000));
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-    let relay = Relay::holding(sink.listening(), 1_000_000);
-    let link = ["--connect", &relay.address().to_string()];
-    let source = pair.start_send(&link, &["--delete=before"]);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(1_000_000, &["--delete=before"]);
     assert!(!again.exists(), "it was deleted before content moved");
     fs::write(&again, THEIRS).unwrap();
     std::os::unix::fs::chown(&again, Some(NOBODY), Some(NOBODY)).unwrap();

@@ -222,13 +222,9 @@ fn a_shard_that_is_killed_in_the_middle_leaves_the_rest_to_the_next_run() {
     let flags = |index| shard("cut off", index);
     let mut ends = Vec::new();
     for index in 0..COUNT {
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
         let carried = if index == 1 { 1_500_000 } else { u64::MAX };
-        let relay = Relay::holding(sink.listening(), carried);
         let [run, shard] = flags(index);
-        let source =
-            pair.start_send(&["--connect", &relay.address().to_string()], &["--delete", &run, &shard]);
-        ends.push((source, sink, relay));
+        ends.push(pair.start_relayed(carried, &["--delete", &run, &shard]));
     }
     ends[1].2.wait_holding();
     ends[1].1.kill();

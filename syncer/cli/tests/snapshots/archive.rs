@@ -8,10 +8,6 @@ use crate::{
     volume::{Said, Volume},
 };
 
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 /// Exports a snapshot, and returns the archive.
 #[track_caller]
 fn export(volume: &Volume, id: &str) -> Vec<u8> {

@@ -10,7 +10,7 @@ use std::{
 
 use crate::common::prelude::*;
 use crate::{
-    bucket::{URL, command, count, ok, pull, push, run, text},
+    bucket::{URL, assert_comes_back, command, count, ok, pull, push, run, text},
     bucket_kills::with_snapshots,
     common::{
         object_storage::{Bucket, Fault, Request},
@@ -151,9 +151,7 @@ fn a_copy_that_is_killed_shows_nothing_and_the_next_one_sends_the_rest() {
     assert_eq!(count(&said, "copied"), 1);
     let sent = said["bytes"].as_u64().unwrap();
     assert!(sent < 25 << 20, "{sent} of 36 MiB, {there} were there");
-    let to = Volume::new();
-    pull(&bucket, &to);
-    assert_eq!(digests(&to), digests(&from));
+    assert_comes_back(&bucket, &from);
     ok(&bucket, &["verify", URL]);
 }
 

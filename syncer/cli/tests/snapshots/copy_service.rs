@@ -36,10 +36,6 @@ fn json(said: &Said) -> Value {
     said.json()
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 /// Makes a volume with two snapshots, of which the second has a large file that changed little.
 fn with_two() -> Volume {
     let (volume, mut rng) = (Volume::new(), Rng::new(9));
