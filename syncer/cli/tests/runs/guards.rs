@@ -197,18 +197,6 @@ fn an_empty_source_without_delete_is_no_danger() {
 }
 
 #[test]
-fn what_is_below_a_deleted_directory_counts() {
-    for pair in Pair::each(Way::ALL) {
-        fs::create_dir(pair.source.join("dir")).unwrap();
-        (0..8).for_each(|i| tree::file(&pair.source.join(format!("dir/{i}")), b"content"));
-        tree::file(&pair.source.join("file"), b"content");
-        pair.sync("before");
-        fs::remove_dir_all(pair.source.join("dir")).unwrap();
-        pair.refuse(&["--delete"], ExitCode::Guard, "DeleteLimitExceeded");
-    }
-}
-
-#[test]
 fn what_is_below_a_directory_that_becomes_a_file_counts() {
     for pair in Pair::each(Way::ALL) {
         fs::create_dir(pair.source.join("dir")).unwrap();

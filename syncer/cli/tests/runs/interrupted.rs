@@ -230,16 +230,6 @@ fn an_end_that_serves_outlives_a_peer_that_is_killed() {
     sink.wait().assert_exit(ExitCode::Done);
 }
 
-#[test]
-fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
-    let pair = all_changed(Way::SinkListens, 4);
-    let (source, sink, relay) = pair.start_over(3_000_000, &FORCED);
-    [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
-    drop([source.wait(), sink.wait()]);
-    tree::file(&pair.destination.join(".volferry/staging/left over"), b"of another version");
-    pair.sync("after both ends were killed");
-}
-
 /// The bytes that a connection lets cross before the sink takes them, and that may therefore cross twice.
 const WINDOW: u64 = 24 << 20;
 
