@@ -9,6 +9,7 @@ use contract::{Action, EntryKind, PlannedAction, Work};
 
 use crate::common::prelude::*;
 use crate::common::{disk, loops::Loop};
+use crate::rehearsals::told;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -336,15 +337,6 @@ fn an_image_may_be_below_a_volume_where_no_link_leads_out() {
         run_below(&pair, &["--source-path=backups/disk.img"], &[]).assert_exit(ExitCode::Done);
         assert!(fs::read(&pair.destination).unwrap() == content, "{way:?}");
     }
-}
-
-fn told(run: &Run) -> Vec<PlannedAction> {
-    let (Run::Local(end) | Run::Network { source: end, .. }) = run;
-    let planned = end.events.iter().filter_map(|event| match event {
-        Event::Planned(action) => Some(action.clone()),
-        _ => None,
-    });
-    planned.collect()
 }
 
 #[test]

@@ -6,21 +6,9 @@ use crate::common::prelude::*;
 use crate::common::scratch::NOBODY;
 
 /// Stands for a file system that folds case, for names of this one folder: the kernel here has none that does.
-struct AlsoNamed(PathBuf);
-
-impl AlsoNamed {
-    fn mount(own: &Path, name: &Path) -> Self {
-        fs::create_dir(name).unwrap();
-        let mounted = Command::new("mount").arg("--bind").args([own, name]).status().unwrap();
-        assert!(mounted.success());
-        Self(name.into())
-    }
-}
-
-impl Drop for AlsoNamed {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
+fn also_named(own: &Path, name: &Path) -> Mount {
+    fs::create_dir(name).unwrap();
+    Mount::bind(own, name)
 }
 
 #[test]
@@ -31,7 +19,7 @@ fn another_name_of_the_own_folder_is_as_reserved_as_its_own() {
         tree::file(&pair.source.join("file"), b"content");
         pair.sync("the first run");
         let own = pair.destination.join(".volferry");
-        let also = AlsoNamed::mount(&own, &pair.destination.join(".VOLFERRY"));
+        let also = also_named(&own, &pair.destination.join(".VOLFERRY"));
         tree::file(&pair.source.join("file"), b"other content");
         let run = pair.run(&["--delete"]);
         run.assert_exit(ExitCode::Done);

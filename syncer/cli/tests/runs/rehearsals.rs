@@ -7,7 +7,7 @@ use contract::{Action, EntryKind, PlannedAction};
 use crate::common::prelude::*;
 
 /// Returns the actions that the end with the flag for a dry run printed.
-fn told(run: &Run) -> Vec<PlannedAction> {
+pub(crate) fn told(run: &Run) -> Vec<PlannedAction> {
     let (Run::Local(end) | Run::Network { source: end, .. }) = run;
     let planned = end.events.iter().filter_map(|event| match event {
         Event::Planned(action) => Some(action.clone()),

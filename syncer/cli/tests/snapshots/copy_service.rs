@@ -3,8 +3,6 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
-
 use crate::common::prelude::*;
 use crate::{
     common::service::{Served, ServiceUser},
@@ -30,12 +28,6 @@ fn copy(served: &Served, user: &ServiceUser, ends: [&str; 2], args: &[&str]) -> 
     command(served, user, ends, args).output().unwrap().into()
 }
 
-#[track_caller]
-fn json(said: &Said) -> Value {
-    assert_eq!(said.code, Some(0), "{said:?}");
-    said.json()
-}
-
 /// Makes a volume with two snapshots, of which the second has a large file that changed little.
 fn with_two() -> Volume {
     let (volume, mut rng) = (Volume::new(), Rng::new(9));
@@ -56,14 +48,14 @@ fn snapshots_go_into_a_folder_of_a_service_and_come_back() {
     let (here, back) = (with_two(), Volume::new());
     served.start();
     let place = served.place("photos");
-    let said = json(&copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]));
+    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).ok_json();
     assert_eq!(said["copied"].as_array().unwrap().len(), 2, "{said}");
     let there = Volume::at(served.path("photos"));
     assert_eq!(digests(&there), digests(&here));
     there.ok("verify", &["--no-heal"]);
     assert_eq!(there.list()[0]["note"], "a note");
     assert!(there.ok("log", &[]).contains("laptop"), "the log names the peer");
-    let said = json(&copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]));
+    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).ok_json();
     assert_eq!((said["present"].as_array().unwrap().len(), said["bytes"].as_u64()), (2, Some(0)));
     let said = copy(&served, &user, [&place, text(back.path())], &["--all"]);
     assert_eq!((said.code, said.stdout.lines().count()), (Some(0), 2), "{said:?}");
@@ -85,7 +77,7 @@ fn a_path_below_a_folder_has_a_history_of_its_own() {
     served.folder("photos");
     served.start();
     let place = served.place("photos/own");
-    json(&copy(&served, &user, [text(here.path()), &place], &["first", "--json"]));
+    copy(&served, &user, [text(here.path()), &place], &["first", "--json"]).ok_json();
     assert_eq!(Volume::at(served.path("photos/own")).list().len(), 1);
     assert!(!served.path("photos/.volferry").exists());
 }

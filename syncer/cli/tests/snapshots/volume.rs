@@ -34,6 +34,13 @@ impl Said {
         assert_eq!(self.code, Some(i32::from(is_empty)), "{self:?}");
     }
 
+    /// Asserts that the command succeeded, and returns what it printed.
+    #[track_caller]
+    pub fn ok_json(&self) -> Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.json()
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
