@@ -36,6 +36,14 @@ pub fn dir(parent: &Path, name: &str) -> PathBuf {
     path
 }
 
+/// Returns the sorted names in a folder.
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 /// Returns whether this process is root, and so may change owners, make devices and become another user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -94,10 +94,7 @@ fn two_folders_of_one_file_system_are_synced_also_where_others_are_bound_in_them
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = entries.filter(|name| name != ".volferry").collect();
-    names.sort();
-    names
+    scratch::names(dir).into_iter().filter(|name| name != ".volferry").collect()
 }
 
 #[test]

@@ -65,8 +65,7 @@ fn a_directory_stays_for_what_is_excluded_in_it_and_the_rest_of_it_goes() {
             let run = pair.run(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
             run.assert_exit(ExitCode::Done);
             let there = Snapshot::of(&pair.destination);
-            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
-            assert_eq!(paths, ["gone", "gone/b", "gone/b/kept.tmp", "keep"], "{way:?}, {turn} run");
+            assert_eq!(there.paths(), ["gone", "gone/b", "gone/b/kept.tmp", "keep"], "{way:?}, {turn} run");
             assert_eq!(there.at(b"gone/b").unwrap().mode, 0o555, "{way:?}, {turn} run");
             let deleted = run.report().work.files_deleted;
             assert_eq!(deleted, if turn == "first" { 2 } else { 0 }, "{way:?}, {turn} run");
@@ -124,8 +123,7 @@ fn a_later_pattern_takes_an_earlier_one_back() {
         files(&pair.source, &["a.log", "keep.log", "-x"], "source");
         let run = pair.run(&["--exclude=*.log", "--exclude=!keep.log", "--exclude=-x"]);
         run.assert_exit(ExitCode::Done);
-        let there = Snapshot::of(&pair.destination);
-        assert_eq!(there.entries().map(|(path, _)| path).collect::<Vec<_>>(), [b"keep.log"]);
+        assert_eq!(Snapshot::of(&pair.destination).paths(), ["keep.log"]);
     }
 }
 
@@ -215,9 +213,8 @@ fn a_file_outside_of_the_size_limits_is_neither_sent_nor_changed_nor_deleted() {
             let run = pair.run(&flags);
             run.assert_exit(ExitCode::Done);
             let there = Snapshot::of(&pair.destination);
-            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
             assert_eq!(
-                paths,
+                there.paths(),
                 ["d", "d/most", "grew", "least", "old", "old/a", "theirs"],
                 "{way:?}, {turn} run"
             );
@@ -269,9 +266,11 @@ fn ignore_files_count_for_their_folder_and_all_below_when_asked() {
         for turn in ["first", "second"] {
             let run = pair.run(&["--ignore-files", "--delete"]);
             run.assert_exit(ExitCode::Done);
-            let there = Snapshot::of(&pair.destination);
-            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
-            assert_eq!(paths, [&all[..], &rest].concat(), "{way:?}, {turn} run");
+            assert_eq!(
+                Snapshot::of(&pair.destination).paths(),
+                [&all[..], &rest].concat(),
+                "{way:?}, {turn} run"
+            );
             let work = run.report().work;
             assert_eq!(work.files_created, if turn == "first" { 12 } else { 0 }, "{way:?}, {turn} run");
             assert_eq!((work.files_scanned, work.files_updated, work.files_deleted), (12, 0, 0));

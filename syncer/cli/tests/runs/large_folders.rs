@@ -20,17 +20,12 @@ fn large(way: Way) -> Pair {
     pair
 }
 
-/// Returns the sorted names in a folder.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 #[track_caller]
 fn assert_same_names(pair: &Pair) {
-    assert!(names(&pair.source.join("folder")) == names(&pair.destination.join("folder")), "other names");
+    assert!(
+        scratch::names(&pair.source.join("folder")) == scratch::names(&pair.destination.join("folder")),
+        "other names"
+    );
 }
 
 fn outputs(run: &Run) -> impl Iterator<Item = &str> {

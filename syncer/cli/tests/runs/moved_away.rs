@@ -6,19 +6,7 @@ const MOVES: &str = "--remove-source-files";
 
 /// Returns the paths below a folder, without Volferry's own.
 fn paths(root: &Path) -> Vec<String> {
-    fn add(at: &Path, found: &mut Vec<PathBuf>) {
-        let mut names: Vec<_> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
-        names.sort();
-        for path in names.into_iter().filter(|path| !path.ends_with(".volferry")) {
-            found.push(path.clone());
-            if path.is_dir() && !path.is_symlink() {
-                add(&path, found);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    add(root, &mut found);
-    found.iter().map(|path| path.strip_prefix(root).unwrap().display().to_string()).collect()
+    Snapshot::of(root).paths()
 }
 
 fn file(root: &Path, path: &str, text: &str) {

@@ -31,13 +31,6 @@ fn run_below(pair: &Pair, source: &str, destination: &str) -> Run {
     }
 }
 
-fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 #[test]
 fn a_folder_below_a_volume_is_synced_into_one_that_is_made() {
     for way in Way::ALL {
@@ -47,7 +40,7 @@ fn a_folder_below_a_volume_is_synced_into_one_that_is_made() {
             run_below(&pair, "/in", "/made/for/it").assert_exit(ExitCode::Done);
             let made = pair.destination.join("made/for/it");
             oracle::assert_copy(&made, &pair.source.join("in"), turn);
-            assert_eq!(names(&pair.destination), ["beside", "made"], "{way:?}, {turn} run");
+            assert_eq!(scratch::names(&pair.destination), ["beside", "made"], "{way:?}, {turn} run");
         }
     }
 }
@@ -87,7 +80,7 @@ fn a_link_that_somebody_put_on_the_volume_leads_nowhere() {
                 assert!(message.contains(&format!("{link} is a symbolic link")), "{way:?}: {message}");
             }
         }
-        assert_eq!(names(&secret), ["identity"], "{way:?}");
+        assert_eq!(scratch::names(&secret), ["identity"], "{way:?}");
         assert_eq!(fs::read(secret.join("identity")).unwrap(), b"private");
     }
 }
@@ -115,7 +108,7 @@ fn a_tree_is_not_synced_into_a_folder_of_itself_that_would_have_to_be_made() {
     let run = pair.run(&[]);
     run.assert_exit(ExitCode::Failed);
     run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree"));
-    assert_eq!(names(&pair.source.join("in")), ["deep"]);
+    assert_eq!(scratch::names(&pair.source.join("in")), ["deep"]);
 }
 
 #[test]
