@@ -239,6 +239,20 @@ impl Pair {
         }
     }
 
+    /// Runs once, and checks that the run ends with `exit`.
+    #[track_caller]
+    pub fn run_to(&self, exit: ExitCode, flags: &[&str]) -> Run {
+        let run = self.run(flags);
+        run.assert_exit(exit);
+        run
+    }
+
+    /// Runs once, and checks that all was done.
+    #[track_caller]
+    pub fn done(&self, flags: &[&str]) -> Run {
+        self.run_to(ExitCode::Done, flags)
+    }
+
     /// Runs once with success, and checks everything that is true after such a run with `--delete`: the destination is
     /// a copy, the report's counts are exact, and staging is empty. `what` names the run in a failure.
     #[track_caller]
@@ -246,8 +260,7 @@ impl Pair {
         let in_doubt = !self.marks().is_empty() || !self.notes().is_empty();
         let before = Snapshot::of(&self.destination);
         let after = Snapshot::of(&self.source);
-        let run = self.run(&["--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Done);
+        let run = self.done(&["--delete", "--delete-limit=100"]);
         let report = run.report().clone();
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&after, oracle::COPY, &what);
@@ -284,8 +297,7 @@ impl Pair {
     #[track_caller]
     pub fn sync_unchanged(&self, what: &str) -> Report {
         let before = Snapshot::of(&self.destination);
-        let run = self.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = self.done(&["--delete"]);
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&before, oracle::UNTOUCHED, &what);
         let report = run.report().clone();

@@ -108,7 +108,7 @@ fn change(root: &Path) {
 fn changed(way: Way) -> (Pair, Snapshot) {
     let pair = Pair::new(way);
     fill(&pair.source);
-    pair.run(DELETE).assert_exit(ExitCode::Done);
+    pair.done(DELETE);
     change(&pair.source);
     let before = Snapshot::of(&pair.destination);
     (pair, before)
@@ -402,7 +402,7 @@ fn no_old_version_is_lost_to_a_kill() {
         let flags = [DELETE, if in_place { &["--write=in-place"] } else { &[] }].concat();
         pair.source = versions[0].clone();
         let begin = Instant::now();
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         let span = begin.elapsed().as_micros() as u64;
         for nth in 0..6 {
             pair.source = versions[(nth + 1) % 2].clone();
@@ -422,7 +422,7 @@ fn no_old_version_is_lost_to_a_kill() {
                 let what = format!("{way:?} {nth}: {}", String::from_utf8_lossy(path));
                 assert!(has(&now) || kept.as_ref().is_some_and(has), "{what}");
             }
-            pair.run(&flags).assert_exit(ExitCode::Done);
+            pair.done(&flags);
         }
     }
 }

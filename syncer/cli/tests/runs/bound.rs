@@ -22,8 +22,7 @@ fn pairs() -> impl Iterator<Item = Pair> {
 #[track_caller]
 fn assert_refused(pair: &Pair, flags: &[&str]) {
     let before = Snapshot::of(&pair.source);
-    let run = pair.run(flags);
-    run.assert_exit(ExitCode::Failed);
+    let run = pair.run_to(ExitCode::Failed, flags);
     run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree", "{:?} {flags:?}", pair.way));
     Snapshot::of(&pair.source).assert_like(&before, UNTOUCHED, "the source of a refused run");
 }
@@ -63,7 +62,7 @@ fn one_folder_that_is_bound_inside_both_trees_is_refused() {
 fn a_mount_that_the_run_excludes_is_no_part_of_a_tree() {
     for pair in pairs() {
         let _mount = bind(&pair.destination, &pair.source.join("in/bound"));
-        pair.run(&["--exclude=/in/bound", "--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--exclude=/in/bound", "--delete"]);
         assert!(pair.destination.join("in/file").exists() && !pair.destination.join("in/bound").exists());
     }
 }
@@ -79,8 +78,7 @@ fn two_folders_of_one_file_system_are_synced_also_where_others_are_bound_in_them
         let _inside =
             [bind(&volume.join("c"), &from.join("bound")), bind(&volume.join("d"), &to.join("bound"))];
         (pair.source, pair.destination) = (from, to);
-        let run = pair.run(DELETE);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(DELETE);
         let note = "1 entry that the source does not have stays, in what is mounted inside the destination, the first at bound/old: \
                     --cross-mounts deletes there, too";
         assert!(run.report().notes.iter().any(|it| it == note), "{:?}: {:?}", pair.way, run.report().notes);
@@ -109,15 +107,14 @@ fn deletes_cross_into_another_mount_only_where_they_are_asked_to() {
         let mounts = ["in", "gone", "deep/gone"].map(|at| bind(&other, &pair.destination.join(at)));
         for flags in [DELETE, &["--delete=before", "--delete-limit=100", "--force"]] {
             fill();
-            let run = pair.run(flags);
-            run.assert_exit(ExitCode::Done);
+            pair.done(flags);
             assert!(!pair.destination.join("extra").exists(), "{:?}", pair.way);
             assert_eq!(names(&other), ["file", "sub", "theirs"], "{:?}", pair.way);
             assert!(other.join("sub/theirs").exists());
         }
         drop(mounts);
         let _mount = Mount::bind(&other, &pair.destination.join("in"));
-        pair.run(&[DELETE, &["--cross-mounts"]].concat()).assert_exit(ExitCode::Done);
+        pair.done(&[DELETE, &["--cross-mounts"]].concat());
         assert_eq!(
             (names(&other), names(&pair.destination)),
             (vec!["file".into()], vec!["file".into(), "in".into()])

@@ -126,8 +126,7 @@ fn without_delete_what_only_the_destination_has_stays() {
         fs::create_dir(pair.destination.join("theirs")).unwrap();
         tree::file(&pair.destination.join("theirs/file"), b"theirs");
         let before = Snapshot::of(&pair.destination);
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[]);
         assert_eq!(run.report().work.files_deleted, 0);
         let after = Snapshot::of(&pair.destination);
         assert_eq!(fs::read(pair.destination.join("ours")).unwrap(), b"ours");
@@ -153,8 +152,7 @@ fn a_socket_is_left_out_and_counted() {
     for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         let _socket = UnixListener::bind(pair.source.join("socket")).unwrap();
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         let work = run.report().work;
         assert_eq!((work.files_skipped, work.files_scanned, work.files_created), (1, 1, 1));
         assert!(!pair.destination.join("socket").exists());
@@ -198,8 +196,7 @@ fn a_path_longer_than_the_kernel_takes_at_once_is_synced_or_named() {
     for way in Way::ALL {
         let pair = Pair::new(way);
         let beyond = beyond_the_limit(&pair.source);
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--delete"]);
         let expected = Snapshot::of(&pair.source);
         let differences = expected.differences(&Snapshot::of(&pair.destination), oracle::COPY);
         let [missing] = differences.try_into().unwrap();
@@ -239,8 +236,7 @@ fn a_local_run_keeps_to_the_bandwidth_limit() {
     tree::file(&pair.source.join("large"), &rng.bytes(900_000));
     (0..20).for_each(|n| tree::file(&pair.source.join(format!("small{n}")), &rng.bytes(5_000)));
     for limit in ["--bandwidth-limit=1M", "--bandwidth-limit=1000KB"] {
-        let run = pair.run(&[limit]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[limit]);
         let report = run.report();
         let least = report.work.bytes_changed * 1000 / LIMIT - 100;
         assert!(report.timings.transfer >= least, "{} ms, not {least}", report.timings.transfer);

@@ -49,7 +49,7 @@ impl Stage {
         for version in &versions {
             pair.source = version.clone();
             let begin = Instant::now();
-            pair.run(flags).assert_exit(ExitCode::Done);
+            pair.done(flags);
             span = begin.elapsed();
         }
         Self {
@@ -159,7 +159,7 @@ impl Stage {
     #[track_caller]
     fn converge(&self, version: usize, when: &str) {
         let what = format!("{}, {when}", self.what);
-        self.pair.run(self.flags).assert_exit(ExitCode::Done);
+        self.pair.done(self.flags);
         let mut found = self.snapshots[version].differences(&Snapshot::of(&self.pair.destination), COPY);
         found.retain(|line| !line.starts_with("kept:"));
         assert!(found.is_empty(), "{what}: {found:#?}");

@@ -114,7 +114,7 @@ fn told(pair: &Pair, demands: &[&str]) -> (ExitCode, String) {
 
 #[test]
 fn a_copy_of_another_source_is_kept_until_that_source_is_accepted() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let mut pair = pair();
         pair.way = way;
         let kept = || fs::read(pair.destination.join("kept")).unwrap();

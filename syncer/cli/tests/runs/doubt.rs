@@ -48,7 +48,7 @@ fn a_run_that_compares_content_clears_the_doubt() {
             let path = pair.destination.join(name);
             File::open(&path).unwrap().set_modified(path.metadata().unwrap().modified().unwrap()).unwrap();
         }
-        pair.run(&["--compare", "content"]).assert_exit(ExitCode::Done);
+        pair.done(&["--compare", "content"]);
         pair.sync_unchanged("after that");
     }
 }
@@ -75,8 +75,7 @@ fn a_run_that_does_not_look_at_what_is_in_doubt_leaves_it_to_one_that_does() {
             let pair = in_step(way);
             File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
             lose_the_end(&pair.destination.join("small"));
-            let partial = pair.run(flags);
-            partial.assert_exit(ExitCode::Done);
+            let partial = pair.done(flags);
             assert_eq!(pair.marks().len(), 1, "{way:?} {flags:?}");
             let is_told = partial.report().notes.iter().any(|note| note.contains("was cut off"));
             assert!(is_told, "{way:?} {flags:?}: {:?}", partial.report().notes);

@@ -52,8 +52,7 @@ fn check(mounted: &Mounted, seed: u64, rounds: &[Edits]) -> Result<(), String> {
         rsync(&local.source, &by_rsync);
         let (original, expected) = (Snapshot::of(&local.source), Snapshot::of(&by_rsync));
         for pair in [&local, &network] {
-            let run = pair.run(&["--delete", "--delete-limit=100"]);
-            run.assert_exit(ExitCode::Done);
+            pair.done(&["--delete", "--delete-limit=100"]);
             let copy = Snapshot::of(&pair.destination);
             let mut found = expected.differences(&copy, COPY);
             found.extend(original.differences(&copy, COPY));
@@ -65,8 +64,7 @@ fn check(mounted: &Mounted, seed: u64, rounds: &[Edits]) -> Result<(), String> {
                     found.join("\n")
                 ));
             }
-            let again = pair.run(&["--delete"]);
-            again.assert_exit(ExitCode::Done);
+            let again = pair.done(&["--delete"]);
             let work = again.report().work;
             if work.files_created + work.files_updated + work.files_deleted > 0 {
                 return Err(format!(

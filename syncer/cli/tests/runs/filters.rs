@@ -35,8 +35,7 @@ fn what_is_excluded_is_neither_sent_nor_changed_nor_deleted() {
         );
         let before = Snapshot::of(&pair.destination);
         let flags = ["--delete", "--delete-limit=100", "--exclude=*.tmp", "--exclude=/cache/"];
-        let run = pair.run(&flags);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&flags);
         for path in ["keep", "sub/keep"] {
             assert_eq!(read(&pair.destination, path), "source", "{way:?}: {path}");
         }
@@ -62,8 +61,7 @@ fn a_directory_stays_for_what_is_excluded_in_it_and_the_rest_of_it_goes() {
         files(&pair.destination, &["gone/a", "gone/b/c", "gone/b/kept.tmp"], "destination");
         tree::set_mode(&pair.destination.join("gone/b"), 0o555);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
             let there = Snapshot::of(&pair.destination);
             assert_eq!(there.paths(), ["gone", "gone/b", "gone/b/kept.tmp", "keep"], "{way:?}, {turn} run");
             assert_eq!(there.at(b"gone/b").unwrap().mode, 0o555, "{way:?}, {turn} run");
@@ -78,8 +76,7 @@ fn a_directory_that_holds_what_is_excluded_does_not_give_way_to_a_file() {
     for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["x", "y"], "source");
         files(&pair.destination, &["x/kept.tmp"], "destination");
-        let run = pair.run(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
         assert_eq!(read(&pair.destination, "x/kept.tmp"), "destination");
         assert_eq!(read(&pair.destination, "y"), "source");
         let [failure] = run.report().failures.as_slice() else { panic!("{:?}", run.report().failures) };
@@ -99,8 +96,7 @@ fn an_include_list_leaves_the_rest_alone() {
         files(&pair.destination, &["docs/old.md", "src/main.rs", "other/file"], "destination");
         let flags =
             ["--delete", "--delete-limit=100", "--include=/docs", "--include=*.md", "--exclude=*.bak"];
-        let run = pair.run(&flags);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&flags);
         for path in ["docs/a.md", "docs/deep/b.md", "README.md"] {
             assert_eq!(read(&pair.destination, path), "source", "{way:?}: {path}");
         }
@@ -110,8 +106,7 @@ fn an_include_list_leaves_the_rest_alone() {
         for path in ["docs/old.md", "docs/c.bak"] {
             assert!(!pair.destination.join(path).exists(), "{way:?}: {path}");
         }
-        let again = pair.run(&flags);
-        again.assert_exit(ExitCode::Done);
+        let again = pair.done(&flags);
         let work = again.report().work;
         assert_eq!((work.files_created, work.files_updated, work.files_deleted), (0, 0, 0), "{way:?}");
     }
@@ -121,8 +116,7 @@ fn an_include_list_leaves_the_rest_alone() {
 fn a_later_pattern_takes_an_earlier_one_back() {
     for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["a.log", "keep.log", "-x"], "source");
-        let run = pair.run(&["--exclude=*.log", "--exclude=!keep.log", "--exclude=-x"]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&["--exclude=*.log", "--exclude=!keep.log", "--exclude=-x"]);
         assert_eq!(Snapshot::of(&pair.destination).paths(), ["keep.log"]);
     }
 }
@@ -179,8 +173,7 @@ fn a_pattern_that_matches_nothing_or_less_than_in_rsync_is_noted() {
         files(&pair.source, &["a/b/f", "x.tmp"], "source");
         files(&pair.destination, &["q/a/b/f", "y.bak"], "destination");
         let patterns = ["--exclude=a/b", "--exclude=*.tmp", "--exclude=*.bak", "--exclude=*.orig"];
-        let run = pair.run(&patterns);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&patterns);
         let [idle, deeper] = run.report().notes.as_slice() else { panic!("{:?}", run.report().notes) };
         assert_eq!(idle, "the pattern `*.orig` matched nothing", "{way:?}");
         assert!(deeper.contains("does not match q/a/b") && deeper.contains("`**/a/b`"), "{way:?}: {deeper}");
@@ -210,8 +203,7 @@ fn a_file_outside_of_the_size_limits_is_neither_sent_nor_changed_nor_deleted() {
         let before = Snapshot::of(&pair.destination);
         let flags = ["--delete", "--delete-limit=100", "--min-size=10", "--max-size=2Ki"];
         for turn in ["first", "second"] {
-            let run = pair.run(&flags);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&flags);
             let there = Snapshot::of(&pair.destination);
             assert_eq!(
                 there.paths(),
@@ -264,8 +256,7 @@ fn ignore_files_count_for_their_folder_and_all_below_when_asked() {
         let pair = Pair::new(way);
         ignoring(&pair);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--ignore-files", "--delete"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--ignore-files", "--delete"]);
             assert_eq!(
                 Snapshot::of(&pair.destination).paths(),
                 [&all[..], &rest].concat(),
@@ -275,7 +266,7 @@ fn ignore_files_count_for_their_folder_and_all_below_when_asked() {
             assert_eq!(work.files_created, if turn == "first" { 12 } else { 0 }, "{way:?}, {turn} run");
             assert_eq!((work.files_scanned, work.files_updated, work.files_deleted), (12, 0, 0));
         }
-        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete"]);
         pair.assert_copy("without the flag they are files like any other");
     }
 }
@@ -304,8 +295,7 @@ fn what_the_sources_ignore_files_match_stays_at_the_destination() {
         tree::file(&pair.destination.join("gone/.gitignore"), b"b\n");
         let before = Snapshot::of(&pair.destination);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--ignore-files", "--delete", "--delete-limit=100"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--ignore-files", "--delete", "--delete-limit=100"]);
             let there = Snapshot::of(&pair.destination);
             for path in
                 ["a.o", "theirs.o", "build", "build/x/y", "sub/theirs.o", "sub/deep/keep.o", "gone/a.o"]
@@ -329,8 +319,7 @@ fn a_folder_whose_ignore_file_cannot_be_read_is_left_alone_and_named() {
         files(&pair.source, &["secret/key", "keep"], "source");
         tree::file(&pair.source.join("secret/.gitignore"), &vec![b'a'; (256 << 10) + 1]);
         files(&pair.destination, &["secret/old"], "destination");
-        let run = pair.run(&["--ignore-files", "--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--ignore-files", "--delete", "--delete-limit=100"]);
         let [failure] = run.report().failures.as_slice() else { panic!("{:?}", run.report().failures) };
         assert_eq!(failure.path, "secret/.gitignore");
         assert!(!pair.destination.join("secret/key").exists(), "{way:?}");
@@ -374,7 +363,7 @@ fn files_that_are_newer_at_the_destination_stay_as_with_rsync() {
         assert!(rsync.success());
         for compare in ["metadata", "content"] {
             let flags = ["--update", "--delete", "--delete-limit=100", "--compare", compare, "--verify"];
-            pair.run(&flags).assert_exit(ExitCode::Done);
+            pair.done(&flags);
             let there = Snapshot::of(&pair.destination);
             for name in
                 ["older", "newer", "same time", "dir/newer", "dir/older", "new", "was a folder", "mode"]
@@ -407,17 +396,16 @@ fn a_folder_that_stays_for_what_is_excluded_in_it_is_no_difference() {
         for name in ["gone/file", "gone/cache/file", "deep/in/cache/file"] {
             tree::file(&pair.destination.join(name), b"content");
         }
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         assert!(
             !pair.destination.join("gone/file").exists()
                 && pair.destination.join("deep/in/cache/file").exists()
         );
         let rehearsal = [&flags[..], &["--dry-run"]].concat();
-        pair.run(&rehearsal).assert_exit(ExitCode::Done);
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&rehearsal);
+        pair.done(&flags);
         fs::create_dir(pair.destination.join("gone/empty")).unwrap();
-        let differs = pair.run(&rehearsal);
-        differs.assert_exit(ExitCode::Partial);
+        let differs = pair.run_to(ExitCode::Partial, &rehearsal);
         assert_eq!(differs.report().failures[0].path, "gone", "{way:?}");
     }
 }

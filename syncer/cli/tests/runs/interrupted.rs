@@ -311,7 +311,7 @@ fn a_run_that_is_refused_keeps_what_an_earlier_one_left() {
     stop_after(&pair, 4_000_000, &[0]);
     let left = pair.staged();
     assert_eq!(left.len(), 1, "{left:?}");
-    pair.run(&["--delete", "--delete-limit=10"]).assert_exit(ExitCode::Guard);
+    pair.run_to(ExitCode::Guard, &["--delete", "--delete-limit=10"]);
     assert_eq!(pair.staged(), left);
 }
 

@@ -174,7 +174,7 @@ fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it(
         };
         assert!(kinds(&left) == kinds(&old), "{way:?}, kept back");
         pair.assert_staging_empty();
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         pair.assert_copy("once the file can be replaced");
         pair.assert_staging_empty();
         umount(&mount);
@@ -252,7 +252,7 @@ fn the_id_that_a_run_reported_survives_a_power_cut_though_the_run_had_nothing_to
         );
         let volume = report.volume.unwrap().to_string();
         disk.remount("", |_| ());
-        pair.run(&[&nothing[..], &["--expect-volume", &volume]].concat()).assert_exit(ExitCode::Done);
+        pair.done(&[&nothing[..], &["--expect-volume", &volume]].concat());
     }
 }
 

@@ -62,8 +62,7 @@ fn files_that_cannot_be_read_do_not_keep_the_others_of_a_new_folder_out_of_sight
         for name in ["3", "17"] {
             fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o000)).unwrap();
         }
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &[]);
         assert_eq!(run.report().work.files_failed, 2, "{way:?}");
         assert_eq!(entries(&pair.destination.join("folder")), FILES - 2, "{way:?}");
         pair.assert_staging_empty();
@@ -79,7 +78,7 @@ fn a_new_folder_inherits_what_folders_at_its_place_do() {
         let above = scratch::dir(&pair.destination, "above");
         chown(&above, None, Some(4321)).unwrap();
         fs::set_permissions(&above, fs::Permissions::from_mode(0o2770)).unwrap();
-        pair.run(&["--ownership=never", "--no-permissions"]).assert_exit(ExitCode::Done);
+        pair.done(&["--ownership=never", "--no-permissions"]);
         let folder = fs::metadata(above.join("f03")).unwrap();
         let file = fs::metadata(above.join("f03/07")).unwrap();
         assert_eq!((folder.gid(), folder.mode() & 0o7777), (4321, 0o2755), "{way:?}");

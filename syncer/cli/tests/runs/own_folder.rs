@@ -124,7 +124,7 @@ fn assert_nothing_of_theirs_was_published(destination: &Path, is_incomplete: boo
 #[test]
 fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
     let Some(()) = scratch::needs_root() else { return };
-    for pair in Pair::each([Way::Local, Way::SinkListens]) {
+    for pair in Pair::each(Way::EACH) {
         scratch::open_to_all(pair.dir());
         fill(&pair.source, 0);
         pair.sync("the first run");
@@ -145,7 +145,7 @@ fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
             assert_nothing_of_theirs_was_published(destination, is_incomplete);
         }
         remove_their_state_folder(destination);
-        pair.run(&["--delete", "--delete-limit=100"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--delete-limit=100"]);
         assert_nothing_of_theirs_was_published(destination, false);
     }
 }
@@ -245,7 +245,7 @@ fn folders_that_change_their_owner_with_all_that_is_in_them_are_no_failure() {
         tree::file(&pair.source.join("planned/new"), b"new content");
         fs::rename(pair.source.join("moved"), pair.source.join("moved on")).unwrap();
         tree::file(&scratch::dir(&pair.destination, "planned/extra").join("file"), b"extra");
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         pair.sync("the folders have another owner");
     }
 }
@@ -291,8 +291,7 @@ fn a_folder_of_another_user_that_cannot_be_removed_is_refused_with_its_owner_and
         scratch::give_to_nobody(&pair.source);
         let own = scratch::dir(&pair.destination, ".volferry");
         fs::set_permissions(&own, Permissions::from_mode(0o700)).unwrap();
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Failed);
+        let run = pair.run_to(ExitCode::Failed, &[]);
         let message = match &run {
             Run::Local(sink) | Run::Network { sink, .. } => sink.report().message.clone(),
         };
@@ -333,12 +332,10 @@ fn a_set_id_file_loses_its_bits_with_its_owner() {
         tree::file(&pair.source.join("tool"), b"content");
         scratch::open_to_all(&pair.source);
         tree::set_mode(&pair.source.join("tool"), 0o4755);
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&[]);
         let metadata = pair.destination.join("tool").metadata().unwrap();
         assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (NOBODY, 0o755), "{:?}", pair.way);
-        let again = pair.run(&[]);
-        again.assert_exit(ExitCode::Done);
+        let again = pair.done(&[]);
         assert_eq!(again.report().work.files_updated, 0, "that is no difference to the next run");
     }
 }
@@ -356,7 +353,7 @@ fn a_file_that_another_user_could_have_written_is_replaced_before_it_gets_set_id
         tree::file(&forged, &[b'x'; 25]);
         scratch::give_to_nobody(&forged);
         tree::set_mtime(&forged, 1_000_000, 7);
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert_eq!(fs::read(&forged).unwrap(), content, "{way:?}");
         let metadata = forged.metadata().unwrap();
         assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (0, 0o4755), "{way:?}");

@@ -50,7 +50,7 @@ fn a_destination_is_made_where_its_parent_is_there() {
     for way in Way::ALL {
         let mut pair = pair(way);
         pair.destination = pair.dir().join("new");
-        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete"]);
         pair.assert_copy("into a new folder");
     }
 }
@@ -105,8 +105,7 @@ fn a_source_that_is_not_there_is_named_and_not_made() {
 fn a_tree_is_not_synced_into_a_folder_of_itself_that_would_have_to_be_made() {
     let mut pair = pair(Way::Local);
     pair.destination = pair.source.join("in/new");
-    let run = pair.run(&[]);
-    run.assert_exit(ExitCode::Failed);
+    let run = pair.run_to(ExitCode::Failed, &[]);
     run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree"));
     assert_eq!(scratch::names(&pair.source.join("in")), ["deep"]);
 }
@@ -123,8 +122,7 @@ fn trees_that_contain_one_another_are_refused_also_where_no_end_sees_both() {
         {
             (pair.source, pair.destination) = (source.clone(), destination.clone());
             for flags in [&[][..], &["-n"]] {
-                let run = pair.run(flags);
-                run.assert_exit(ExitCode::Failed);
+                let run = pair.run_to(ExitCode::Failed, flags);
                 run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree", "{way:?} {flags:?}"));
             }
             assert!(!outer.join(".volferry").exists() && !inner.join(".volferry").exists(), "{way:?}");

@@ -64,8 +64,7 @@ fn a_local_run_reports_too_and_nothing_crosses_a_wire() {
 fn events_begin_with_the_address_and_end_with_the_report_and_progress_only_grows() {
     for pair in Pair::each(Way::NETWORK) {
         tree::many(&pair.source, 3000, 3000);
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         for end in run.ends() {
             let listening = end.events.iter().position(|event| matches!(event, Event::Listening { .. }));
             let finished = end.events.iter().filter(|event| matches!(event, Event::Finished(_))).count();

@@ -108,7 +108,7 @@ fn every_shard_has_its_part_of_what_is_to_be_done() {
 
 #[test]
 fn one_of_everything_is_copied_by_shards_whatever_changes() {
-    for pair in Pair::each([Way::Local, Way::SinkListens]) {
+    for pair in Pair::each(Way::EACH) {
         tree::gallery(&pair.source, Shape::Everything);
         sync(&pair, "one of everything");
         for seed in 0..4 {
@@ -265,7 +265,7 @@ fn verified(run: &Run) -> u64 {
 
 #[test]
 fn what_shards_find_to_differ_one_of_them_tells() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::many(&pair.source, 300, 700);
         sync(&pair, "first");

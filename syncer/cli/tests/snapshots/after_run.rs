@@ -48,7 +48,7 @@ fn cat(pair: &Pair, id: &str, path: &str) -> String {
 
 #[test]
 fn a_run_takes_its_snapshot_by_the_engine_that_was_asked_for() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::write(pair.source.join("file"), "content").unwrap();
         let report = snapshot_of(&run(&pair, &[], &["--snapshot", "--snapshot-engine=copy"]), ExitCode::Done);
@@ -61,7 +61,7 @@ fn a_run_takes_its_snapshot_by_the_engine_that_was_asked_for() {
 
 #[test]
 fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let ids: Vec<String> = (1..=3)
             .map(|version| {
@@ -94,7 +94,7 @@ fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
 /// Each later run reports the damage that one run found, whichever part it checks, until a good copy appears.
 #[test]
 fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let asked = ["--snapshot", "--snapshot-job=web", "--snapshot-verify=2"];
         let next = |content: &[u8]| {
@@ -252,7 +252,7 @@ fn rules_with_more_tags_than_the_list_can_have_are_refused_and_the_list_stays_re
 
 #[test]
 fn a_run_that_is_refused_takes_no_snapshot_and_says_so() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::write(pair.source.join("file"), "content").unwrap();
         snapshot_of(&run(&pair, &["--delete"], &["--snapshot"]), ExitCode::Done);
@@ -280,7 +280,7 @@ fn a_run_that_leaves_a_file_out_takes_no_snapshot_and_says_so() {
 
 #[test]
 fn a_snapshot_that_fails_is_what_the_run_says_of_itself() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::write(pair.source.join("file"), "content").unwrap();
         run(&pair, &[], &[]).assert_exit(ExitCode::Done);
@@ -325,7 +325,7 @@ fn shards_take_no_snapshot() {
 /// A run that changes nothing publishes its own scan. The command scans again, and finds the same tree.
 #[test]
 fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::gallery(&pair.source, tree::Shape::Everything);
         tree::random(&pair.source, &mut Rng::new(9), 60, tree::Shape::Everything);
@@ -348,7 +348,7 @@ fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
 /// A run lists only its own changes again. The command scans everything, and finds the same tree.
 #[test]
 fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
-    for (way, seed) in [Way::Local, Way::SinkListens].into_iter().flat_map(|way| [(way, 1), (way, 2)]) {
+    for (way, seed) in Way::EACH.into_iter().flat_map(|way| [(way, 1), (way, 2)]) {
         let (pair, mut rng) = (Pair::new(way), Rng::new(seed));
         tree::gallery(&pair.source, tree::Shape::Everything);
         tree::random(&pair.source, &mut rng, 60, tree::Shape::Everything);
@@ -373,7 +373,7 @@ fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
 /// Takes content that a run has in memory into the snapshot. The command reads every file, and finds the same content.
 #[test]
 fn a_first_run_publishes_what_a_scan_finds() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let (pair, mut rng) = (Pair::new(way), Rng::new(way as u64 + 3));
         tree::gallery(&pair.source, tree::Shape::Everything);
         for len in [1, 1 << 10, (1 << 10) + 1, 64 << 10, (64 << 10) + 1, 128 << 10, 5 << 20] {

@@ -84,8 +84,7 @@ fn no_receiver_writes_to_the_own_folder_of_a_volume_whatever_the_source_asks_for
             pair.destination.clone_from(to);
             for (from, flags) in [(&source, &["--delete", "--force"][..]), (&source.join("other"), &[])] {
                 pair.source.clone_from(from);
-                let run = pair.run(flags);
-                run.assert_exit(ExitCode::Failed);
+                let run = pair.run_to(ExitCode::Failed, flags);
                 let told: String = run.ends().map(|end| &*end.stderr).collect();
                 assert!(SAID.iter().any(|word| told.contains(word)), "{way:?}, {to:?}: {told}");
                 assert!(store_of(&volume) == before, "{way:?}, {to:?}");
