@@ -27,8 +27,7 @@ fn import(volume: &Volume, archive: &[u8], args: &[&str]) -> Said {
 
 #[track_caller]
 fn import_ok(volume: &Volume, archive: &[u8]) -> String {
-    let said = import(volume, archive, &[]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = import(volume, archive, &[]).exits(0);
     said.stdout.trim().to_owned()
 }
 

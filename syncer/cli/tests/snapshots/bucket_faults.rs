@@ -208,8 +208,7 @@ fn a_copy_sends_again_what_a_prune_has_removed_before_it_was_published() {
     let pruned = ok(&bucket, &["prune", "--forgotten", "--json", URL]).json();
     assert!(pruned["freedBytes"].as_u64() > Some(300_000), "{pruned}");
     bucket.release();
-    let said = Said::from(copy.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = Said::from(copy.wait_with_output().unwrap()).exits(0);
     assert_eq!(count(&said.json(), "copied"), 1);
     ok(&bucket, &["verify", URL]);
     let to = Volume::new();
@@ -256,8 +255,7 @@ fn a_copy_back_finds_what_a_prune_has_moved_meanwhile() {
 fn a_verify_finds_no_damage_in_what_a_prune_moves_or_removes_meanwhile() {
     let (bucket, from) = (Bucket::new(), with_snapshots(10));
     push(&bucket, &from);
-    let said = beside_a_prune(&bucket, command(&bucket, &["verify", URL]));
-    assert_eq!(said.code, Some(0), "{said:?}");
+    beside_a_prune(&bucket, command(&bucket, &["verify", URL])).exits(0);
 }
 
 #[test]

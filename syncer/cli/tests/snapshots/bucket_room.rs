@@ -63,8 +63,7 @@ fn snapshots_leave_a_full_disk_for_object_storage_and_return_only_where_they_fit
     assert_eq!(count(&ok(&bucket, &["copy", "--all", "--json", text(&from), url]).json(), "copied"), 1);
     let small = FileSystem::Tmpfs.mount_of("4m").unwrap();
     let to = Volume::in_dir(small.folder());
-    let said = run(&bucket, &["copy", "--all", url, text(&to)]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let said = run(&bucket, &["copy", "--all", url, text(&to)]).exits(1);
     assert!(said.stderr.contains(" are to be copied to") && said.stderr.contains("hint: "), "{said:?}");
     assert_eq!(to.list(), [] as [serde_json::Value; 0]);
     let to = Volume::new();

@@ -67,8 +67,7 @@ fn packs(bucket: &Bucket, of_contents: bool) -> Vec<PathBuf> {
 /// Checks that a verify finds damage.
 #[track_caller]
 fn is_damaged(bucket: &Bucket) {
-    let said = run(bucket, &["verify", URL]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    run(bucket, &["verify", URL]).exits(3);
 }
 
 #[test]
@@ -117,8 +116,7 @@ fn a_verify_that_may_not_write_names_damage_and_says_that_nothing_will_replace_i
         "PUT" => Fault::Refuse("AccessDenied"),
         _ => Fault::None,
     });
-    let said = run(&bucket, &["verify", URL]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let said = run(&bucket, &["verify", URL]).exits(3);
     assert!(
         said.stdout.contains("packs/") && said.stderr.contains("no copy or run will replace"),
         "{said:?}"

@@ -53,18 +53,18 @@ fn snapshots_go_to_another_machine_and_come_back() {
     far.here.create(&["--tag", "first", "--note", "a note"]);
     fs::write(far.here.path().join("small"), "content").unwrap();
     let last = far.here.create(&[]);
-    let said = far.push(&["--all", "--json"]).ok_json();
+    let said = far.push(&["--all", "--json"]).exits(0).json();
     assert_eq!(said["copied"].as_array().unwrap().len(), 2, "{said}");
     assert_eq!(digests(&far.there), digests(&far.here));
     far.there.ok("verify", &["--no-heal"]);
     assert_eq!(far.there.list()[0]["note"], "a note");
     assert_eq!(far.there.ok("cat", &[&last, "small"]), "content");
-    let said = far.push(&["--all", "--json"]).ok_json();
+    let said = far.push(&["--all", "--json"]).exits(0).json();
     assert_eq!((said["present"].as_array().unwrap().len(), said["bytes"].as_u64()), (2, Some(0)));
     fs::remove_dir_all(far.here.store("")).unwrap();
     let said = far.pull(&["--since", "first"]);
     assert_eq!((said.code, said.stdout.trim()), (Some(0), &*last), "{said:?}");
-    far.pull(&["first", "--json"]).ok_json();
+    far.pull(&["first", "--json"]).exits(0);
     assert_eq!(digests(&far.there), digests(&far.here));
     far.here.ok("verify", &["--no-heal"]);
 }
@@ -76,7 +76,7 @@ fn of_a_large_file_only_what_differs_crosses() {
         let mut content = rng.bytes(8 << 20);
         fs::write(far.here.path().join("image"), &content).unwrap();
         far.here.create(&[]);
-        far.push(&["--all", "--json"]).ok_json();
+        far.push(&["--all", "--json"]).exits(0);
         if is_damaged {
             flip(&only_file_below(&far.there.store("content")), 3_000_000);
         }
@@ -91,8 +91,7 @@ fn of_a_large_file_only_what_differs_crosses() {
         let mut command = far.sshd.command(&program());
         command.args(["snapshot", "copy", &here, &format!("far:{there}"), "--all", &rsh]);
         command.arg(format!("--remote-program={}", program().display()));
-        let said = Said::from(command.output().unwrap());
-        assert_eq!(said.code, Some(0), "{said:?}");
+        Said::from(command.output().unwrap()).exits(0);
         let crossed = fs::metadata(&wire).unwrap().len();
         assert!(crossed < 300_000, "{crossed} bytes");
         let out = far.there.path().with_file_name("restored");
@@ -130,7 +129,7 @@ fn a_copy_that_loses_the_other_machine_leaves_whole_snapshots_and_goes_on() {
         }
         let args = ["--all", "--json", "--wait-lock", "30s"];
         let said = if is_push { far.push(&args) } else { far.pull(&args) };
-        said.ok_json();
+        said.exits(0);
         assert_eq!(digests(to), digests(from));
         to.ok("verify", &["--no-heal"]);
     }

@@ -48,14 +48,14 @@ fn snapshots_go_into_a_folder_of_a_service_and_come_back() {
     let (here, back) = (with_two(), Volume::new());
     served.start();
     let place = served.place("photos");
-    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).ok_json();
+    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).exits(0).json();
     assert_eq!(said["copied"].as_array().unwrap().len(), 2, "{said}");
     let there = Volume::at(served.path("photos"));
     assert_eq!(digests(&there), digests(&here));
     there.ok("verify", &["--no-heal"]);
     assert_eq!(there.list()[0]["note"], "a note");
     assert!(there.ok("log", &[]).contains("laptop"), "the log names the peer");
-    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).ok_json();
+    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).exits(0).json();
     assert_eq!((said["present"].as_array().unwrap().len(), said["bytes"].as_u64()), (2, Some(0)));
     let said = copy(&served, &user, [&place, text(back.path())], &["--all"]);
     assert_eq!((said.code, said.stdout.lines().count()), (Some(0), 2), "{said:?}");
@@ -77,7 +77,7 @@ fn a_path_below_a_folder_has_a_history_of_its_own() {
     served.folder("photos");
     served.start();
     let place = served.place("photos/own");
-    copy(&served, &user, [text(here.path()), &place], &["first", "--json"]).ok_json();
+    copy(&served, &user, [text(here.path()), &place], &["first", "--json"]).exits(0);
     assert_eq!(Volume::at(served.path("photos/own")).list().len(), 1);
     assert!(!served.path("photos/.volferry").exists());
 }
@@ -161,8 +161,7 @@ fn a_copy_waits_for_its_turn_behind_a_run() {
     served.wait_for_metric("volferry_serve_waiting_peers{folder=\"slow\"} 1");
     run.signal(Signal::TERM);
     run.wait();
-    let said = Said::from(waits.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = Said::from(waits.wait_with_output().unwrap()).exits(0);
     assert!(said.stderr.contains("the other end is busy with a run of runner"), "{said:?}");
     assert_eq!(Volume::at(served.path("slow")).list().len(), 1);
 }
@@ -198,8 +197,7 @@ fn what_does_not_fit_into_a_folder_is_refused_and_leaves_nothing() {
     fs::write(here.path().join("file"), Rng::new(1).bytes(6 << 20)).unwrap();
     here.create(&[]);
     served.start();
-    let said = copy(&served, &user, [text(here.path()), &served.place("photos")], &["--all"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let said = copy(&served, &user, [text(here.path()), &served.place("photos")], &["--all"]).exits(1);
     assert!(said.stderr.contains(" are to be copied to"), "{said:?}");
     assert_eq!(Volume::at(path).list().len(), 0);
     served.stop();

@@ -194,8 +194,7 @@ fn the_first_snapshot_says_what_it_copies_and_is_refused_if_that_does_not_fit() 
     let Some((_mounted, volume)) = small() else { return };
     fs::write(volume.path().join("large"), vec![3; 5_000_000]).unwrap();
     let before = Snapshot::of(volume.path());
-    let said = volume.run("create", &[]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let said = volume.run("create", &[]).exits(1);
     assert!(said.stderr.contains("copies 5.0 MB, ") && said.stderr.contains("hint: make room"), "{said:?}");
     Snapshot::of(volume.path()).assert_like(&before, UNTOUCHED, "refused");
     assert!(!volume.store("").exists());
@@ -296,8 +295,7 @@ fn a_history_without_room_leaves_the_files_and_the_snapshots_that_fit_and_comes_
         Said::from(command.args(["sync", "--history=all"]).args([from.path(), to.path()]).output().unwrap())
     };
     let ballast = fill(&to, 2_500_000);
-    let said = sync();
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let said = sync().exits(3);
     assert_eq!(fs::read_to_string(to.path().join("large")).unwrap(), "small now");
     let (all, some) = (digests(&from), digests(&to));
     assert!(

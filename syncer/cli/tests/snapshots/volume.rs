@@ -34,11 +34,11 @@ impl Said {
         assert_eq!(self.code, Some(i32::from(is_empty)), "{self:?}");
     }
 
-    /// Asserts that the command succeeded, and returns what it printed.
+    /// Asserts the exit code.
     #[track_caller]
-    pub fn ok_json(&self) -> Value {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        self.json()
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
     }
 
     pub fn json(&self) -> Value {
