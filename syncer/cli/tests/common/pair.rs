@@ -222,21 +222,30 @@ impl Pair {
     /// Runs once; `flags` are those of `sync` and `send`.
     #[track_caller]
     pub fn run(&self, flags: &[&str]) -> Run {
-        match self.way {
-            Way::Local => Run::Local(self.start_sync(flags).wait()),
-            Way::SinkListens => {
-                let mut sink = self.start_receive(&["--once", "--listen", ANY_PORT]);
-                let address = sink.listening().to_string();
-                let source = self.start_send(&["--connect", &address], flags).wait();
-                Run::Network { source, sink: sink.wait() }
-            }
-            Way::SourceListens => {
-                let mut source = self.start_send(&["--listen", ANY_PORT], flags);
-                let address = source.listening().to_string();
-                let sink = self.start_receive(&["--once", "--connect", &address]).wait();
-                Run::Network { source: source.wait(), sink }
-            }
+        self.run_with(flags, &[])
+    }
+
+    /// Runs once, with more flags of the destination's end.
+    #[track_caller]
+    pub fn run_with(&self, flags: &[&str], of_sink: &[&str]) -> Run {
+        if self.way == Way::Local {
+            return Run::Local(self.start_sync(&[flags, of_sink].concat()).wait());
         }
+        let (source, sink) = self.start_both(flags, of_sink);
+        Run::Network { source: source.wait(), sink: sink.wait() }
+    }
+
+    /// Starts both ends of a run over the network, each with its flags: the source's, and the sink's.
+    #[track_caller]
+    pub fn start_both(&self, flags: &[&str], of_sink: &[&str]) -> (Running, Running) {
+        if self.way == Way::SourceListens {
+            let mut source = self.start_send(&["--listen", ANY_PORT], flags);
+            let address = source.listening().to_string();
+            let sink = self.start_receive(&[&["--once", "--connect", &address], of_sink].concat());
+            return (source, sink);
+        }
+        let mut sink = self.start_receive(&[&["--once", "--listen", ANY_PORT], of_sink].concat());
+        (self.start_send(&["--connect", &sink.listening().to_string()], flags), sink)
     }
 
     /// Runs once, and checks that the run ends with `exit`.

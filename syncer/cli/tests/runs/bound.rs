@@ -122,30 +122,10 @@ fn deletes_cross_into_another_mount_only_where_they_are_asked_to() {
     }
 }
 
-/// Runs once with a backup folder.
-fn run_with_backup(pair: &Pair, backup: &Path) -> Run {
-    let flag = ["--backup-dir", text(backup)];
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&[DELETE, &flag].concat()).wait()),
-        Way::SinkListens => {
-            let mut sink = pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], &flag[..]].concat());
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], DELETE).wait();
-            Run::Network { source, sink: sink.wait() }
-        }
-        Way::SourceListens => {
-            let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], DELETE);
-            let address = source.listening().to_string();
-            let sink = pair.start_receive(&[&["--once", "--connect", &address], &flag[..]].concat()).wait();
-            Run::Network { source: source.wait(), sink }
-        }
-    }
-}
-
 #[track_caller]
 fn assert_backup_refused(pair: &Pair, backup: &Path) {
     let before = Snapshot::of(pair.dir());
-    let run = run_with_backup(pair, backup);
+    let run = pair.run_with(DELETE, &["--backup-dir", text(backup)]);
     run.assert_exit(ExitCode::Usage);
     run.ends().for_each(|end| assert_eq!(end.reason(), "BackupDirUnusable", "{:?} {backup:?}", pair.way));
     Snapshot::of(pair.dir()).assert_like(&before, UNTOUCHED, "a refused run");
@@ -169,7 +149,7 @@ fn a_backup_folder_that_is_the_source_contains_it_or_is_in_it_is_refused() {
         let mount = bind(&pair.source.join("in"), &bound);
         assert_backup_refused(&pair, &bound);
         drop(mount);
-        run_with_backup(&pair, &bound).assert_exit(ExitCode::Done);
+        pair.run_with(DELETE, &["--backup-dir", text(&bound)]).assert_exit(ExitCode::Done);
     }
 }
 
@@ -179,24 +159,11 @@ fn the_folder_of_a_source_that_is_a_file_is_no_backup_folder() {
         let folder = pair.source.clone();
         (pair.source, pair.destination) = (folder.join("file"), pair.destination.join("file"));
         tree::file(&pair.destination, b"old");
-        let run = run_file_with_backup(&pair, &folder);
+        let run = pair.run_with(&[], &["--backup-dir", text(&folder)]);
         run.ends().for_each(|end| assert_eq!(end.reason(), "BackupDirUnusable", "{:?}", pair.way));
         assert_eq!(fs::read(folder.join("file")).unwrap(), b"source");
-        run_file_with_backup(&pair, &pair.dir().join("bak")).assert_exit(ExitCode::Done);
+        pair.run_with(&[], &["--backup-dir", text(&pair.dir().join("bak"))]).assert_exit(ExitCode::Done);
         assert_eq!(fs::read(pair.dir().join("bak/file")).unwrap(), b"old");
-    }
-}
-
-fn run_file_with_backup(pair: &Pair, backup: &Path) -> Run {
-    let flag = ["--backup-dir", text(backup)];
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&flag).wait()),
-        _ => {
-            let mut sink = pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], &flag[..]].concat());
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], &[]).wait();
-            Run::Network { source, sink: sink.wait() }
-        }
     }
 }
 

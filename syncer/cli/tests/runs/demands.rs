@@ -17,10 +17,8 @@ fn pair() -> Pair {
 }
 
 fn run(pair: &Pair, demands: &[&str]) -> (Ended, Ended) {
-    let mut sink = pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], demands].concat());
-    let address = sink.listening().to_string();
-    let source = pair.start_send(&["--connect", &address], &ASKED).wait();
-    (source, sink.wait())
+    let (source, sink) = pair.start_both(&ASKED, demands);
+    (source.wait(), sink.wait())
 }
 
 #[test]

@@ -286,27 +286,11 @@ fn kill_midway(pair: &Pair, source_first: bool) {
     match pair.way {
         Way::Local => wait(pair.start_sync(&[])),
         Way::SinkListens | Way::SourceListens => {
-            let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], &[slow]);
+            let (source, sink) = pair.start_both(&[slow], &[]);
             let (first, second) = if source_first { (source, sink) } else { (sink, source) };
             wait(first);
             second.signal(Signal::TERM);
             let _ = second.wait();
-        }
-    }
-}
-
-/// Runs once with a place below each end.
-fn run_below(pair: &Pair, source: &[&str], destination: &[&str]) -> Run {
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&[source, destination].concat()).wait()),
-        Way::SinkListens | Way::SourceListens => {
-            let mut sink =
-                pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], destination].concat());
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], source).wait();
-            Run::Network { source, sink: sink.wait() }
         }
     }
 }
@@ -321,18 +305,18 @@ fn an_image_may_be_below_a_volume_where_no_link_leads_out() {
         write_new(&from, &content);
         let (source, destination) = (pair.source.clone(), pair.destination.clone());
         pair.source = from;
-        run_below(&pair, &[], &["--destination-path=/made/disk.img"]).assert_exit(ExitCode::Done);
+        pair.run_with(&[], &["--destination-path=/made/disk.img"]).assert_exit(ExitCode::Done);
         assert!(fs::read(destination.join("made/disk.img")).unwrap() == content, "{way:?}");
         let secret = pair.dir().join("secret");
         write_new(&secret, b"a secret");
         symlink(&secret, destination.join("link")).unwrap();
-        let refused = run_below(&pair, &[], &["--destination-path=link"]);
+        let refused = pair.run_with(&[], &["--destination-path=link"]);
         refused.assert_exit(ExitCode::Usage);
         assert_eq!(fs::read(&secret).unwrap(), b"a secret", "{way:?}");
         fs::create_dir(source.join("backups")).unwrap();
         fs::rename(destination.join("made/disk.img"), source.join("backups/disk.img")).unwrap();
         (pair.source, pair.destination) = (source, pair.dir().join("restored"));
-        run_below(&pair, &["--source-path=backups/disk.img"], &[]).assert_exit(ExitCode::Done);
+        pair.run_with(&["--source-path=backups/disk.img"], &[]).assert_exit(ExitCode::Done);
         assert!(fs::read(&pair.destination).unwrap() == content, "{way:?}");
     }
 }

@@ -63,10 +63,7 @@ fn what_the_owner_of_the_destination_excludes_stays_at_the_source() {
     let pair = Pair::new(Way::SinkListens);
     file(&pair.source, "keep", "new");
     file(&pair.source, "moved", "new");
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0", "--exclude=keep"]);
-    let source = pair.start_send(&["--connect", &sink.listening().to_string()], &[MOVES]);
-    source.wait().assert_exit(ExitCode::Done);
-    sink.wait().assert_exit(ExitCode::Done);
+    pair.run_with(&[MOVES], &["--exclude=keep"]).assert_exit(ExitCode::Done);
     assert_eq!(paths(&pair.source), ["keep"]);
 }
 

@@ -34,9 +34,7 @@ fn a_folder_has_none_of_its_files_or_all_whenever_a_run_is_killed() {
     for full in [1, 4, 8] {
         let pair = Pair::new(Way::SinkListens);
         let folders = folders(&pair);
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-        let source =
-            pair.start_send(&["--connect", &sink.listening().to_string(), "--bandwidth-limit=1Mi"], &[]);
+        let (source, sink) = pair.start_both(&["--bandwidth-limit=1Mi"], &[]);
         let look =
             || folders.iter().map(|folder| entries(&pair.destination.join(folder))).collect::<Vec<_>>();
         let has_arrived = || look().iter().filter(|&&files| files == FILES).count() >= full;

@@ -14,21 +14,7 @@ fn pair(way: Way) -> Pair {
 fn run_below(pair: &Pair, source: &str, destination: &str) -> Run {
     let source = format!("--source-path={source}");
     let destination = format!("--destination-path={destination}");
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&["--delete", &source, &destination]).wait()),
-        Way::SinkListens => {
-            let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0", &destination]);
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address, &source], &["--delete"]).wait();
-            Run::Network { source, sink: sink.wait() }
-        }
-        Way::SourceListens => {
-            let mut source = pair.start_send(&["--listen", "127.0.0.1:0", &source], &["--delete"]);
-            let address = source.listening().to_string();
-            let sink = pair.start_receive(&["--once", "--connect", &address, &destination]).wait();
-            Run::Network { source: source.wait(), sink }
-        }
-    }
+    pair.run_with(&["--delete", &source], &[&destination])
 }
 
 #[test]

@@ -16,26 +16,14 @@ fn sum(timings: &Timings) -> u64 {
 
 #[test]
 fn both_ends_write_the_same_report_and_its_phases_add_up() {
-    for way in Way::NETWORK {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::NETWORK) {
         tree::gallery(&pair.source, Shape::Everything);
         let files = ["source.json", "sink.json"].map(|name| pair.dir().join(name));
         let flags = [format!("--report={}", text(&files[0])), "--run=nightly-7".into(), "--delete".into()];
         let sink_flag = format!("--report={}", text(&files[1]));
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let (source, sink) = match way {
-            Way::SinkListens => {
-                let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT, &sink_flag]);
-                let address = sink.listening().to_string();
-                (pair.start_send(&["--connect", &address], &flags).wait(), sink.wait())
-            }
-            _ => {
-                let mut source = pair.start_send(&["--listen", ANY_PORT], &flags);
-                let address = source.listening().to_string();
-                let sink = pair.start_receive(&["--once", "--connect", &address, &sink_flag]);
-                (source.wait(), sink.wait())
-            }
-        };
+        let (source, sink) = pair.start_both(&flags, &[&sink_flag]);
+        let (source, sink) = (source.wait(), sink.wait());
         let [written, received]: [Report; 2] =
             files.map(|path| serde_json::from_slice(&fs::read(path).unwrap()).unwrap());
         assert_eq!(written, received);

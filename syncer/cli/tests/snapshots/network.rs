@@ -158,11 +158,9 @@ fn a_restore_that_is_killed_at_either_end_is_done_by_a_later_run() {
         fs::write(astray, rng.bytes(1000)).unwrap();
         let _ = fs::remove_file(pair.destination.join("large"));
         fs::write(pair.source.join("small7"), rng.bytes(500)).unwrap();
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-        let address = sink.listening().to_string();
         let flags = from("first");
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let source = pair.start_send(&["--connect", &address], &flags);
+        let (source, sink) = pair.start_both(&flags, &[]);
         thread::sleep(Duration::from_millis(rng.below(200)));
         let (first, second) = if round % 2 == 0 { (source, sink) } else { (sink, source) };
         first.kill();
