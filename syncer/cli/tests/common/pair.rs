@@ -18,7 +18,8 @@ use super::{
     watch::until_written,
 };
 
-const ANY_PORT: &str = "127.0.0.1:0";
+/// Lets the system choose a free port.
+pub const ANY_PORT: &str = "127.0.0.1:0";
 
 /// The length of a block whose arrival is recorded, and the length of its record.
 const NOTED_BLOCK_BYTES: u64 = 256 << 10;

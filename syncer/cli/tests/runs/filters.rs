@@ -5,15 +5,7 @@ use std::time::SystemTime;
 use contract::Work;
 
 use crate::common::prelude::*;
-
-/// Makes files with these paths, each holding `content`.
-fn files(root: &Path, paths: &[&str], content: &str) {
-    for path in paths {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        tree::file(&path, content.as_bytes());
-    }
-}
+use crate::common::tree::files;
 
 fn read(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap_or_else(|error| error.to_string())

@@ -169,7 +169,7 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let folder = pair.source.clone();
     pair.source = folder.join("image");
     let before = Snapshot::of(&folder);
-    let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
+    let mut source = pair.start_send(&["--listen", ANY_PORT], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
     peer.say(&Message::Welcome(syncer::internals::wire::Welcome { version: "0".into(), dry_run: false }));
     assert!(matches!(peer.hear(), Some(Message::Hello(hello)) if hello.device == Some(LEN)));

@@ -25,7 +25,7 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     put(&pair.source.join("tiny"), b"t");
     put(&pair.dir().join("secret"), b"a secret");
     let before = Snapshot::of(&pair.source);
-    let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
+    let mut source = pair.start_send(&["--listen", ANY_PORT], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
     peer.welcome();
     attack(&mut peer);
@@ -207,7 +207,7 @@ fn requests_without_end_wait_for_whoever_made_them() {
 fn a_sink_that_falls_silent_is_noticed() {
     let pair = Pair::new(Way::SourceListens);
     put(&pair.source.join("file"), b"content");
-    let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
+    let mut source = pair.start_send(&["--listen", ANY_PORT], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
     peer.welcome();
     peer.vanish();

@@ -4,8 +4,6 @@
 use crate::common::oracle::Kind;
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// The flags of runs that may replace everything.
 const FORCED: [&str; 2] = ["--delete", "--force"];
 

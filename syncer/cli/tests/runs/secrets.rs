@@ -5,8 +5,6 @@ use contract::Identity;
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// Returns the private key of an identity file, in its text form and as bytes.
 fn secrets(pair: &Pair, side: &str) -> [Vec<u8>; 2] {
     let text = fs::read_to_string(pair.key(side)).unwrap();

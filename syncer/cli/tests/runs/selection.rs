@@ -4,12 +4,8 @@ use crate::common::prelude::*;
 
 /// Makes files with these paths, each holding `content` and with one time.
 fn files(root: &Path, paths: &[&str], content: &str, seconds: i64) {
-    for path in paths {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        tree::file(&path, content.as_bytes());
-        tree::set_mtime(&path, seconds, 0);
-    }
+    tree::files(root, paths, content);
+    paths.iter().for_each(|path| tree::set_mtime(&root.join(path), seconds, 0));
 }
 
 /// Runs rsync with these flags on copies of both folders of a pair, and returns the tree that it makes.

@@ -6,8 +6,6 @@ use contract::{Phase, Progress, Timings};
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 fn sum(timings: &Timings) -> u64 {
     let Timings { queue, pod_start, connect, scan, plan, delta, transfer, apply, commit, snapshot, total: _ } =
         *timings;

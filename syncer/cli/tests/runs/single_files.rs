@@ -107,7 +107,7 @@ fn a_file_below_a_volume_goes_below_another() {
         let note = pair.source.clone();
         pair.source = note.parent().unwrap().into();
         let mut sink =
-            pair.start_receive(&["--once", "--listen", "127.0.0.1:0", "--destination-path=deep/er/copy.txt"]);
+            pair.start_receive(&["--once", "--listen", ANY_PORT, "--destination-path=deep/er/copy.txt"]);
         let address = sink.listening().to_string();
         let source = pair.start_send(&["--connect", &address], &["--source-path=note.txt"]).wait();
         source.assert_exit(ExitCode::Done);

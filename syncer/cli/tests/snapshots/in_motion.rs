@@ -53,8 +53,7 @@ fn wait_for_stamp(volume: &Volume, path: &Path) {
 }
 
 fn cat(volume: &Volume, id: &str, name: &str) -> Vec<u8> {
-    let said = Command::new(program()).args(["snapshot", "cat"]).arg(volume.path()).args([id, name]).output();
-    let said = said.unwrap();
+    let said = volume.command("cat", &[id, name]).output().unwrap();
     assert!(said.status.success(), "{said:?}");
     said.stdout
 }
