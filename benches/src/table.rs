@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use contract::human_bytes;
+use contract::human;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -178,7 +178,7 @@ impl Table {
         cells.push(or_dash(line.ratio.map(|ratio| format!("{ratio:.2}"))));
         cells.push(line.verdict.to_string());
         let count = |name| line.tools.get(name).and_then(|figures| figures.wire_bytes);
-        let wire = |name| or_dash(count(name).map(human_bytes::bytes));
+        let wire = |name| or_dash(count(name).map(human::bytes));
         if self.peers().any(|name| name == RSYNC) {
             cells.push(format!("{} / {}", wire(OURS), wire(RSYNC)));
         } else if self.has_wire() {

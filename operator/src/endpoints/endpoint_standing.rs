@@ -96,7 +96,7 @@ pub fn of_pod(
     }
     match address {
         Some(address) => {
-            let peers = contract::plural(endpoint.spec.peers.len() as u64, "key", "keys");
+            let peers = contract::human::plural(endpoint.spec.peers.len() as u64, "key", "keys");
             let message = format!("Peers with {peers} can reach {address}.");
             ServiceStanding::Ready(Fault::new(Reason::Serving, message))
         }

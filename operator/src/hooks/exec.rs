@@ -1,8 +1,8 @@
 //! Runs the command of a hook in the pods that it selects, as `kubectl exec` does.
 
-use std::{collections::VecDeque, fmt::Write as _, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
-use contract::{Escaping, chain};
+use contract::{chain, printable};
 use futures::future::join_all;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status};
 use kube::{
@@ -138,10 +138,8 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, tail: &Mutex<VecDeque<u8>>
 fn printed(tail: &Mutex<VecDeque<u8>>) -> String {
     let tail: Vec<u8> = tail.lock().iter().copied().collect();
     let text = String::from_utf8_lossy(&tail);
-    let mut escaped = String::new();
-    // Writing to a String never fails.
-    let _ = Escaping(&mut escaped).write_str(text.trim());
-    if escaped.is_empty() { escaped } else { format!("; it printed last: {escaped}") }
+    let escaped = printable(text.trim());
+    if escaped.is_empty() { String::new() } else { format!("; it printed last: {escaped}") }
 }
 
 #[cfg(test)]

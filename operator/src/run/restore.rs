@@ -104,7 +104,7 @@ pub fn set_conditions(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Tim
     let Some(restore) = &run.restore else { return resume(conditions) };
     let what = match restore.paths.len() {
         0 => "the destination".into(),
-        count => contract::plural(count as u64, "path", "paths") + " of the destination",
+        count => contract::human::plural(count as u64, "path", "paths") + " of the destination",
     };
     let message = format!(
         "Run {0} brings {what} back to its snapshot {1}. No run starts by the schedule or for a change of the \

@@ -1,6 +1,6 @@
 //! Sets the conditions about the copy: `Synced`, `Incomplete`, and `OwnersNotKept`. Pure.
 
-use contract::{Reason, RunResult};
+use contract::{Reason, RunResult, human::plural};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -85,7 +85,7 @@ pub(crate) fn report_left_out(conditions: &mut Vec<Condition>, run: &Run, now: T
     if count > named.len() as u64 {
         named.push("…".into());
     }
-    let entries = if count == 1 { "1 entry".into() } else { format!("{count} entries") };
+    let entries = plural(count, "entry", "entries");
     let message =
         format!("Run {} left out {entries}; missing or old in the copy: {}", run.id, named.join(", "));
     let message = human::clipped(&message, MAX_MESSAGE_BYTES);
@@ -99,7 +99,7 @@ pub(crate) fn report_owners(conditions: &mut Vec<Condition>, run: &Run, now: Tim
     if count == 0 {
         return conditions::remove(conditions, conditions::OWNERS_NOT_KEPT);
     }
-    let entries = if count == 1 { "1 entry does".into() } else { format!("{count} entries do") };
+    let entries = plural(count, "entry does", "entries do");
     let message = format!(
         "At least {entries} not have the owner that the source says: to keep owners, annotate the destination's namespace with \
          `{}: \"true\"`; to do without, set spec.files.preserve.ownership to Never.",

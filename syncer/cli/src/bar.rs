@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use contract::{Phase, Progress};
-
-use trend::human;
-
-use crate::time_left::time_left;
+use contract::{Phase, Progress, human};
 
 /// The narrowest bar that is shown. A narrower one would be less useful than the figure that it displaces.
 const MIN_BAR: usize = 10;
 const MAX_BAR: usize = 40;
+
+/// The longest remaining time that is shown as a forecast.
+const MAX_TIME_LEFT: Duration = Duration::from_secs(100 * 3600);
 
 /// The state of a run at one moment.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +80,13 @@ fn figures(moment: &Moment) -> Vec<String> {
         );
     }
     figures
+}
+
+/// Returns the remaining time at `steady_rate`, in bytes per second; `None` while hardly any bytes arrive.
+fn time_left(progress: &Progress, steady_rate: u64) -> Option<Duration> {
+    let left = progress.bytes_total.saturating_sub(progress.bytes);
+    let seconds = left as f64 / steady_rate as f64;
+    Duration::try_from_secs_f64(seconds).ok().filter(|left| *left < MAX_TIME_LEFT)
 }
 
 fn bar(done: f64, width: usize, color: bool) -> String {

@@ -1,8 +1,6 @@
 //! Changes in the form of rsync's `--itemize-changes`.
 
-use contract::{Action, Difference, EntryKind, PlannedAction};
-
-use trend::human::printable;
+use contract::{Action, Difference, EntryKind, PlannedAction, printable};
 
 /// The letters of the differences, in rsync's order. The seventh place is for the access time, which is not kept.
 const LETTERS: [(Option<Difference>, char); 9] = [

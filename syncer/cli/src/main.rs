@@ -37,7 +37,6 @@ mod signals;
 mod snapshot;
 mod speed_window;
 mod summary;
-mod time_left;
 mod toml_file;
 mod users_service_keys;
 

@@ -1,7 +1,6 @@
 //! Lines for people: an error, and the next step on a line of its own.
 
-use contract::Reason;
-use trend::human::printable;
+use contract::{Reason, printable};
 
 /// What begins the line of the next step, in an error that names one.
 const HINT: &str = "\nhint: ";

@@ -18,6 +18,12 @@ pub(crate) fn print(text: &[u8]) -> bool {
     written.inspect_err(failed).is_ok()
 }
 
+/// Prints a value as JSON, for commands that end with an error if it cannot be written.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+    writeln!(io::stdout(), "{text}")
+}
+
 /// Tells of a failure to write.
 pub(crate) fn failed(error: &io::Error) {
     if error.kind() != io::ErrorKind::BrokenPipe && HAS_FAILED.set(()).is_ok() {

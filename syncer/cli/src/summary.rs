@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use contract::{Failure, HistoryReport, Reason, Report, RunResult, Timings, Work};
-
-use trend::human::{bytes, count, counted, measured};
+use contract::{
+    Failure, HistoryReport, Reason, Report, RunResult, Timings, Work,
+    human::{bytes, count, counted, measured},
+};
 
 use crate::messages;
 

@@ -1,13 +1,8 @@
-use std::{fmt, str::FromStr};
-
 use aws_lc_rs::digest::{SHA256, digest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    hex,
-    parse_error::{ParseParamError, bad},
-};
+use crate::text_form::hex_digits;
 
 /// SHA-256 of an end's public key (the 32 bytes of an Ed25519 key); 64 hex digits in text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -25,41 +20,7 @@ impl Fingerprint {
     }
 }
 
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex::write(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fingerprint({self})")
-    }
-}
-
-impl FromStr for Fingerprint {
-    type Err = ParseParamError;
-
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        hex::parse(s).map(Self).ok_or_else(|| bad(s, EXPECTED))
-    }
-}
-
-const EXPECTED: &str = "the fingerprint of a key: 64 hex digits";
-
-impl TryFrom<String> for Fingerprint {
-    type Error = ParseParamError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<Fingerprint> for String {
-    fn from(fingerprint: Fingerprint) -> Self {
-        fingerprint.to_string()
-    }
-}
+hex_digits!(Fingerprint, "the fingerprint of a key: 64 hex digits");
 
 /// The address and the key fingerprint by which a peer finds and recognises an end. It contains no secret, but the
 /// program that passes it on decides which key the peer accepts.

@@ -1,12 +1,7 @@
-use std::{fmt, str::FromStr};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    hex,
-    parse_error::{ParseParamError, bad},
-};
+use crate::text_form::hex_digits;
 
 /// BLAKE3 of all bytes of a device; 64 hex digits in text, as `b3sum` prints them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -14,41 +9,7 @@ use crate::{
 #[schemars(with = "String", extend("pattern" = "^[0-9a-fA-F]{64}$"))]
 pub struct ContentHash(pub [u8; 32]);
 
-impl fmt::Display for ContentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex::write(&self.0, f)
-    }
-}
-
-impl fmt::Debug for ContentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ContentHash({self})")
-    }
-}
-
-impl FromStr for ContentHash {
-    type Err = ParseParamError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        hex::parse(text).map(Self).ok_or_else(|| bad(text, EXPECTED))
-    }
-}
-
-const EXPECTED: &str = "the hash of a device: 64 hex digits, as a report has it in `content.hash`";
-
-impl TryFrom<String> for ContentHash {
-    type Error = ParseParamError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<ContentHash> for String {
-    fn from(hash: ContentHash) -> Self {
-        hash.to_string()
-    }
-}
+hex_digits!(ContentHash, "the hash of a device: 64 hex digits, as a report has it in `content.hash`");
 
 /// The content of the device that a run wrote, if the run was asked for its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

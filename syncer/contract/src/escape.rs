@@ -1,9 +1,12 @@
 //! Makes text from other machines safe for a terminal and a log.
 
-use std::fmt::{self, Write};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
 
 /// Escapes control characters on the way to a writer, so that text cannot forge lines of a log or move the cursor.
-pub struct Escaping<'a, W: ?Sized>(pub &'a mut W);
+pub(crate) struct Escaping<'a, W: ?Sized>(pub(crate) &'a mut W);
 
 impl<W: Write + ?Sized> fmt::Write for Escaping<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -13,10 +16,15 @@ impl<W: Write + ?Sized> fmt::Write for Escaping<'_, W> {
     }
 }
 
-impl<W: ?Sized> fmt::Debug for Escaping<'_, W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Escaping")
+/// Returns `text` with its control characters escaped: a file's name must not write on the terminal, or end the line.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
     }
+    let mut escaped = String::with_capacity(text.len());
+    // Writing to a String never fails.
+    let _ = Escaping(&mut escaped).write_str(text);
+    escaped.into()
 }
 
 /// Writes a field of a log line, for both programs' logs: the message without its name, and all others after theirs.
@@ -25,4 +33,15 @@ pub fn write_escaped_field(writer: &mut impl Write, name: &str, value: &dyn fmt:
         write!(writer, "{name}=")?;
     }
     write!(Escaping(writer), "{value:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn text_from_elsewhere_cannot_drive_the_terminal() {
+        assert_eq!(printable("naïve/名前"), "naïve/名前");
+        assert_eq!(printable("a\nb\x1b[2J\u{9b}1m"), "a\\nb\\u{1b}[2J\\u{9b}1m");
+    }
 }

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    human::plural,
     parse_error::{ParseParamError, bad},
-    plural::plural,
     reason::Reason,
 };
 

@@ -1,10 +1,10 @@
 //! A change that a run makes, as it is told before it is made.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
-use crate::human_bytes;
+use crate::{escape::Escaping, human};
 
 /// A change that a run makes to one entry of the destination, or that a dry run would make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,20 +74,15 @@ impl fmt::Display for PlannedAction {
         };
         write!(f, "{action} {kind} ")?;
         if let Some(from) = &self.from {
-            write_escaped(f, from)?;
+            Escaping(f).write_str(from)?;
             f.write_str(" -> ")?;
         }
-        write_escaped(f, &self.path)?;
+        Escaping(f).write_str(&self.path)?;
         match self.bytes {
             0 => Ok(()),
-            bytes => write!(f, " ({})", human_bytes::bytes(bytes)),
+            bytes => write!(f, " ({})", human::bytes(bytes)),
         }
     }
-}
-
-fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.chars()
-        .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
 }
 
 /// The kind of change to an entry.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     contact::Fingerprint,
     parse_error::{ParseParamError, bad},
+    text_form::serde_by_text,
 };
 
 /// The public half of an end's key, Ed25519; base64 in text.
@@ -50,19 +51,7 @@ impl FromStr for PublicKey {
 
 const EXPECTED: &str = "a public key: 32 bytes in base64, 44 characters";
 
-impl TryFrom<String> for PublicKey {
-    type Error = ParseParamError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<PublicKey> for String {
-    fn from(key: PublicKey) -> Self {
-        key.to_string()
-    }
-}
+serde_by_text!(PublicKey);
 
 #[cfg(test)]
 mod tests {

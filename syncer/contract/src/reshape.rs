@@ -4,7 +4,10 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::parse_error::{ParseParamError, bad};
+use crate::{
+    parse_error::{ParseParamError, bad},
+    text_form::serde_by_text,
+};
 
 const EXPECTED: &str = "a list of changes such as u+w,go-w, D755,F644 or go=rX, each for u, g, o or a";
 
@@ -78,19 +81,7 @@ impl fmt::Display for Chmod {
     }
 }
 
-impl From<Chmod> for String {
-    fn from(chmod: Chmod) -> Self {
-        chmod.text
-    }
-}
-
-impl TryFrom<String> for Chmod {
-    type Error = ParseParamError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
+serde_by_text!(Chmod);
 
 /// Adds one change of a list, such as `Dgo=rX`.
 fn then(change: ModeChange, text: &str) -> Option<ModeChange> {

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::reason::Reason;
+use crate::{human::plural, reason::Reason};
 
 /// The number of snapshots that a report names; [`SnapshotReport::count`] counts all of them.
 pub const MAX_SNAPSHOTS: usize = 20;
@@ -199,7 +199,7 @@ impl VerifyReport {
         if self.damaged > named.len() as u64 {
             named.push("…".into());
         }
-        let objects = if self.damaged == 1 { "1 object".into() } else { format!("{} objects", self.damaged) };
+        let objects = plural(self.damaged, "object", "objects");
         let text = format!("{objects} of the snapshots damaged, without a good copy: {}", named.join(", "));
         (self.damaged > 0).then_some(text)
     }

@@ -1,12 +1,7 @@
-use std::{fmt, str::FromStr};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    hex,
-    parse_error::{ParseParamError, bad},
-};
+use crate::text_form::hex_digits;
 
 /// The id by which a destination is known from run to run: 16 random bytes, made at its first run and kept on it; 32
 /// hex digits in text.
@@ -27,41 +22,7 @@ impl VolumeId {
     }
 }
 
-impl fmt::Display for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex::write(&self.0, f)
-    }
-}
-
-impl fmt::Debug for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VolumeId({self})")
-    }
-}
-
-impl FromStr for VolumeId {
-    type Err = ParseParamError;
-
-    fn from_str(s: &str) -> Result<Self, Self::Err> {
-        hex::parse(s).map(Self).ok_or_else(|| bad(s, EXPECTED))
-    }
-}
-
-const EXPECTED: &str = "the id of a volume: 32 hex digits, as a report has it in `volume`";
-
-impl TryFrom<String> for VolumeId {
-    type Error = ParseParamError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<VolumeId> for String {
-    fn from(id: VolumeId) -> Self {
-        id.to_string()
-    }
-}
+hex_digits!(VolumeId, "the id of a volume: 32 hex digits, as a report has it in `volume`");
 
 #[cfg(test)]
 mod tests {

@@ -142,3 +142,12 @@ impl Candidate {
         Ok(Destination::new(root, path, state, settings, lost_attrs))
     }
 }
+
+#[cfg(test)]
+impl Destination {
+    /// Opens a destination as a run with usual settings does.
+    pub(crate) fn of_test(dir: &std::path::Path) -> Self {
+        let settings = Settings::resolve(&contract::Preserve::default()).unwrap();
+        Candidate::open(&dir.into()).unwrap().take(settings, None, None).unwrap()
+    }
+}

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use contract::{VolumeId, plural};
+use contract::{VolumeId, human::plural};
 use rustix::fs::{AtFlags, OFlags};
 
 use crate::{
@@ -302,15 +302,8 @@ mod tests {
         time::UNIX_EPOCH,
     };
 
-    use contract::Preserve;
-
     use super::*;
-    use crate::{destination::candidate::Candidate, entry::Kind, sys::root::TreeLocation};
-
-    fn open(dir: &Path) -> Destination {
-        let settings = Settings::resolve(&Preserve::default()).unwrap();
-        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None, None).unwrap()
-    }
+    use crate::entry::Kind;
 
     /// Makes a file of this process's user that differs from others only in its inode and change time.
     fn put(path: &Path) {
@@ -335,7 +328,7 @@ mod tests {
         let file = dir.path().join("file");
         ["file", "other", "linked"].into_iter().for_each(|name| put(&dir.path().join(name)));
         await_tick(dir.path(), &dir.path().join("linked"));
-        let destination = open(dir.path());
+        let destination = Destination::of_test(dir.path());
         let root = destination.root().as_fd();
         let meta = Meta { mode: 0o4755, mtime: Time::default(), owner: destination.settings().user };
         let entry = Entry {
@@ -364,7 +357,7 @@ mod tests {
     #[test]
     fn what_was_exchanged_in_staging_is_not_published() {
         let dir = tempfile::tempdir().unwrap();
-        let destination = open(dir.path());
+        let destination = Destination::of_test(dir.path());
         let root = destination.root().as_fd();
         let staging = dir.path().join(".volferry/staging");
         put(&staging.join("aside"));

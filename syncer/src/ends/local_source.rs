@@ -36,11 +36,8 @@ use crate::{
         block_device::Opened,
         root::{Root, TreeLocation},
     },
-    tree::{
-        Tree,
-        dir::{DirId, ROOT},
-    },
-    wire::{FileGroup, Hashed, Listed, SourceDone, TreeHead},
+    tree::{Tree, dir::DirId},
+    wire::{FileGroup, Hashed, Listed, TreeHead},
 };
 
 /// A tree, or one file of it, as the source of a run.
@@ -129,16 +126,7 @@ impl SourceEnd for LocalSource<'_> {
             Ok::<_, SessionError>((tree?, sink?))
         })?;
         check_found(subject, &path, &tree)?;
-        let head = TreeHead {
-            root_meta: tree.root_meta,
-            root_attrs: tree.root_attrs.clone(),
-            digest: tree.dirs[ROOT as usize].digest,
-            totals: tree.totals,
-            mounts: tree.mounts.clone(),
-            owners: tree.owners.most_frequent(),
-            last_run: last_run(root),
-            source: SourceDone { patterns: tree.patterns.clone(), ..SourceDone::default() },
-        };
+        let head = TreeHead { last_run: last_run(root), ..TreeHead::of(&tree) };
         self.tree.inner().tree = tree;
         Ok(ScannedTrees { head, sink })
     }

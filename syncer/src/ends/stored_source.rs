@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::OnceLock};
 
-use contract::human_bytes::bytes as human_bytes;
+use contract::human;
 
 use crate::{
     ends::{
@@ -165,7 +165,7 @@ impl SourceEnd for StoredSource<'_> {
         let _ = self.holes.set(self.holes_of(compared));
         let free = sink.and_then(|root| rustix::fs::fstatvfs(root).ok()).map(|at| at.f_bavail * at.f_frsize);
         Ok(free.map(|free| {
-            let (bytes, free) = (human_bytes(bytes), human_bytes(free));
+            let (bytes, free) = (human::bytes(bytes), human::bytes(free));
             format!("{bytes} come from the snapshot; {free} are free at the destination")
         }))
     }

@@ -318,25 +318,17 @@ fn check_density(stat: &Stat) -> io::Result<()> {
 mod tests {
     use std::{fs, path::Path};
 
-    use contract::Preserve;
-
     use super::*;
     use crate::{
         delta::checked::{FileVersion, MIN_CHECKED_BYTES},
-        destination::{Candidate, Destination, Settings},
+        destination::Destination,
         path::RelPath,
-        sys::root::TreeLocation,
     };
-
-    fn destination(dir: &Path) -> Destination {
-        let settings = Settings::resolve(&Preserve::default()).unwrap();
-        Candidate::open(&TreeLocation::from(dir)).unwrap().take(settings, None, None).unwrap()
-    }
 
     /// Prepares a private copy of a file with this content.
     fn copy_of(dir: &Path, content: &[u8]) -> (Destination, GranuleBasis) {
         fs::write(dir.join("old"), content).unwrap();
-        let destination = destination(dir);
+        let destination = Destination::of_test(dir);
         let path = RelPath::root().join(b"old").unwrap();
         let old = destination.open_file(&path).unwrap();
         let kept = GranuleBasis::copy_of(old, destination.stage_file(&path).unwrap()).unwrap();
@@ -405,7 +397,7 @@ mod tests {
     #[test]
     fn what_an_earlier_run_has_checked_is_told_and_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let destination = destination(dir.path());
+        let destination = Destination::of_test(dir.path());
         let staged = destination.stage_file(&RelPath::parse(b"large").unwrap()).unwrap();
         let (len, version) = (MIN_CHECKED_BYTES + 100, FileVersion([1; 16]));
         staged.set_len(len).unwrap();

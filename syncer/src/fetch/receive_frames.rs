@@ -431,20 +431,13 @@ fn write_to<T>(
 
 #[cfg(test)]
 mod tests {
-    use contract::Preserve;
-
     use super::*;
-    use crate::{
-        destination::{Candidate, Settings},
-        hash::BlockHashes,
-        path::RelPath,
-    };
+    use crate::{destination::Destination, hash::BlockHashes, path::RelPath};
 
     #[test]
     fn while_a_file_is_written_to_no_other_attempt_begins() {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Settings::resolve(&Preserve::default()).unwrap();
-        let tree = Candidate::open(&dir.path().into()).unwrap().take(settings, None, None).unwrap();
+        let tree = Destination::of_test(dir.path());
         let staged = tree.stage_file(&RelPath::parse(b"file").unwrap()).unwrap();
         let assembly = Mutex::new(Assembly {
             attempt: 1,

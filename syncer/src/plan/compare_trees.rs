@@ -409,16 +409,7 @@ mod tests {
     /// Plans like a run, up to the first change.
     fn plan(source: u64, sink: u64, monitor: &Monitor) -> Result<Compared, SessionError> {
         let (source, sink) = (tree(source), tree(sink));
-        let head = TreeHead {
-            root_meta: source.root_meta,
-            root_attrs: source.root_attrs.clone(),
-            digest: source.dirs[ROOT as usize].digest,
-            totals: source.totals,
-            mounts: source.mounts.clone(),
-            owners: source.owners.most_frequent(),
-            last_run: None,
-            source: Default::default(),
-        };
+        let head = TreeHead::of(&source);
         let (mut source, policy) =
             (AtHand(source, VecDeque::new()), Policy { delete: true, ..Policy::default() });
         let params = RunParams::default();

@@ -3,9 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use contract::{
-    Action, DeviceContent, EntryKind, Phase, PlannedAction, Report, human_bytes::bytes as human_bytes, plural,
-};
+use contract::{Action, DeviceContent, EntryKind, Phase, PlannedAction, Report, human};
 
 use crate::{
     attrs::AttrsBuf,
@@ -206,15 +204,15 @@ impl Differences {
         let Self { parts, changed, .. } = self;
         let mut notes = vec![format!(
             "verified: {} were read back and compared with the source, {}",
-            human_bytes(len),
-            plural(*parts, "part of them differs", "parts of them differ")
+            human::bytes(len),
+            human::plural(*parts, "part of them differs", "parts of them differ")
         )];
         if *changed > 0 {
             let (one, many) = (
                 "part changed at the source meanwhile and was",
                 "parts changed at the source meanwhile and were",
             );
-            notes.push(format!("{} not verified", plural(*changed, one, many)));
+            notes.push(format!("{} not verified", human::plural(*changed, one, many)));
         }
         notes
     }

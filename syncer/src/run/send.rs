@@ -71,14 +71,9 @@ pub(crate) fn run(
     watch.did(work_of(&tree.totals, &Counters::default()));
     push(control, &tree)?;
     let head = TreeHead {
-        root_meta: tree.root_meta,
-        root_attrs: tree.root_attrs.clone(),
-        digest: tree.dirs[ROOT as usize].digest,
-        totals: tree.totals,
-        mounts: tree.mounts.clone(),
         last_run: last_run(&root),
-        owners: tree.owners.most_frequent(),
         source: SourceDone { patterns: tree.patterns.clone(), ..done(&failures, watch) },
+        ..TreeHead::of(&tree)
     };
     control.send(&Message::Tree(Box::new(head)))?;
     watch.enter(Phase::Plan);

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use contract::human_bytes;
+use contract::human;
 use rustix::{
     fs::{FileType, Mode, OFlags},
     io::Errno,
@@ -98,7 +98,7 @@ const MERGE_FILE_BYTES: usize = 16;
 fn too_long() -> String {
     format!(
         "a folder's files of rules may have {} together: write fewer rules",
-        human_bytes::bytes(MAX_RULES_BYTES as u64)
+        human::bytes(MAX_RULES_BYTES as u64)
     )
 }
 

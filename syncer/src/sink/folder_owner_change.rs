@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::{AtFlags, Stat};
 
-use contract::plural;
+use contract::human::plural;
 
 use crate::{
     destination::Destination,

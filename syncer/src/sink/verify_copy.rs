@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use contract::{Shard, Side, plural};
+use contract::{Shard, Side, human::plural};
 
 use crate::{
     compare_entries::{Content, Policy, Step, step},

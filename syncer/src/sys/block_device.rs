@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use contract::{ChangedRanges, human_bytes::bytes};
+use contract::{ChangedRanges, human::bytes};
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, SeekFrom},
     io::Errno,

@@ -125,57 +125,31 @@ mod tests {
     }
 
     #[test]
-    fn equal_trees_are_equal() {
-        assert_eq!(passes_up_to(|_| {}), Some(Fidelity::Full));
-    }
-
-    #[test]
-    fn a_changed_byte_is_found() {
-        let change = |copy: &Path| fs::write(copy.join("folder/file"), "Content").unwrap();
-        assert_eq!(passes_up_to(change), None);
-    }
-
-    #[test]
-    fn a_longer_file_is_found() {
-        assert_eq!(passes_up_to(|copy| fs::write(copy.join("folder/file"), "content.").unwrap()), None);
-    }
-
-    #[test]
-    fn a_missing_file_is_found() {
-        assert_eq!(passes_up_to(|copy| fs::remove_file(copy.join("folder/file")).unwrap()), None);
-    }
-
-    #[test]
-    fn a_file_too_many_is_found() {
-        assert_eq!(passes_up_to(|copy| fs::write(copy.join("folder/extra"), "").unwrap()), None);
-    }
-
-    #[test]
-    fn a_changed_mode_is_found() {
-        let change = |copy: &Path| {
-            fs::set_permissions(copy.join("folder/file"), fs::Permissions::from_mode(0o600)).unwrap();
-        };
-        assert_eq!(passes_up_to(change), Some(Fidelity::Content));
-    }
-
-    #[test]
-    fn a_nanosecond_lost_is_found_where_all_must_be_kept() {
+    fn each_change_is_found_by_a_comparison_of_what_it_changes() {
         let whole_second = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        assert_eq!(
-            passes_up_to(|copy| set_time(&copy.join("folder/file"), whole_second)),
-            Some(Fidelity::Seconds)
-        );
-        let folder = |copy: &Path| set_time(&copy.join("folder"), whole_second);
-        assert_eq!(passes_up_to(folder), Some(Fidelity::Files));
-    }
-
-    #[test]
-    fn another_link_target_is_found() {
-        let change = |copy: &Path| {
-            fs::remove_file(copy.join("folder/link")).unwrap();
-            symlink("elsewhere", copy.join("folder/link")).unwrap();
-        };
-        assert_eq!(passes_up_to(change), Some(Fidelity::Content));
+        let cases: [(&str, Option<Fidelity>, &dyn Fn(&Path)); 9] = [
+            ("nothing", Some(Fidelity::Full), &|_| {}),
+            ("a byte", None, &|copy| fs::write(copy.join("folder/file"), "Content").unwrap()),
+            ("a byte more", None, &|copy| fs::write(copy.join("folder/file"), "content.").unwrap()),
+            ("a file less", None, &|copy| fs::remove_file(copy.join("folder/file")).unwrap()),
+            ("a file more", None, &|copy| fs::write(copy.join("folder/extra"), "").unwrap()),
+            ("a mode", Some(Fidelity::Content), &|copy| {
+                fs::set_permissions(copy.join("folder/file"), fs::Permissions::from_mode(0o600)).unwrap();
+            }),
+            ("a file's nanosecond", Some(Fidelity::Seconds), &|copy| {
+                set_time(&copy.join("folder/file"), whole_second);
+            }),
+            ("a folder's nanosecond", Some(Fidelity::Files), &|copy| {
+                set_time(&copy.join("folder"), whole_second);
+            }),
+            ("a link's target", Some(Fidelity::Content), &|copy| {
+                fs::remove_file(copy.join("folder/link")).unwrap();
+                symlink("elsewhere", copy.join("folder/link")).unwrap();
+            }),
+        ];
+        for (what, expected, change) in cases {
+            assert_eq!(passes_up_to(change), expected, "{what}");
+        }
     }
 
     #[test]

@@ -147,6 +147,11 @@ impl Snapshot {
         self.0.iter().map(|(path, node)| (path.as_slice(), node)).filter(|(path, _)| !path.is_empty())
     }
 
+    /// Returns the paths of all entries but the root, in order and as they are shown.
+    pub fn paths(&self) -> Vec<String> {
+        self.entries().map(|(path, _)| show(path)).collect()
+    }
+
     /// Returns whether any file has several names.
     pub fn has_links(&self) -> bool {
         self.0.values().any(|node| node.leader.is_some())

@@ -66,10 +66,22 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> anyhow::Result<ExitSta
     Ok(child.wait()?)
 }
 
+/// A process that is killed, if it still runs, when this value is dropped.
+#[derive(Debug)]
+pub struct KilledOnDrop(pub Child);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        // Fails if it has ended by itself, which is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A process that serves until this value is dropped. The kernel kills it if the bench dies first.
 #[derive(Debug)]
 pub struct Daemon {
-    child: Child,
+    child: KilledOnDrop,
     stdout: Option<BufReader<ChildStdout>>,
     stderr: PathBuf,
 }
@@ -88,7 +100,7 @@ impl Daemon {
             .spawn()
             .with_context(|| format!("starting {}", program.display()))?;
         let stdout = child.stdout.take().map(BufReader::new);
-        Ok(Self { child, stdout, stderr })
+        Ok(Self { child: KilledOnDrop(child), stdout, stderr })
     }
 
     /// Returns the first line that it prints.
@@ -105,7 +117,7 @@ impl Daemon {
 
     /// Returns the number of the process.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Returns the end of its standard error so far.
@@ -138,12 +150,12 @@ impl Daemon {
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        Ok(kill_process(pid_of(&self.child)?, signal)?)
+        Ok(kill_process(pid_of(&self.child.0)?, signal)?)
     }
 
     /// Waits until it ends by itself; fails if its status is not 0.
     pub fn finish(mut self, limit: Duration) -> anyhow::Result<()> {
-        let status = wait_within(&mut self.child, limit)?;
+        let status = wait_within(&mut self.child.0, limit)?;
         ensure!(status.success(), "{status}: {}", self.complaint());
         Ok(())
     }
@@ -152,21 +164,13 @@ impl Daemon {
     pub fn until(&mut self, ready: impl Fn() -> bool) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !ready() {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 bail!("it ended ({status}): {}", self.complaint());
             }
             ensure!(Instant::now() < deadline, "not ready: {}", self.complaint());
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Fails if it has ended by itself, which is fine.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -277,7 +281,7 @@ mod tests {
         let script = ["-c", "echo ready; exec sleep 60"];
         let mut daemon = Daemon::start(Path::new("/bin/sh"), &script, logs.path()).unwrap();
         assert_eq!(daemon.first_line().unwrap(), "ready\n");
-        let process = PathBuf::from(format!("/proc/{}", daemon.child.id()));
+        let process = PathBuf::from(format!("/proc/{}", daemon.id()));
         assert!(process.exists());
         drop(daemon);
         assert!(!process.exists());

@@ -1,25 +1,39 @@
-//! A UDP relay that behaves like a link with delay, loss and reordering, for machines whose kernel has no netem.
+//! A UDP relay that behaves like a link with delay, loss and reordering, for machines whose kernel has no netem. It can
+//! hold all datagrams back after a number of bytes: a moment in the middle of a run, at any speed of the machine.
 //!
 //! Clients send to its front address; it forwards to one target, from a separate socket for each client, and returns
 //! the answers. One thread does all the work, with the kernel's offloads (many datagrams per call), so that the relay
 //! does not limit a measurement.
 
 use std::{
-    collections::HashMap, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, thread::JoinHandle, time::Instant,
+    collections::HashMap,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::Arc,
+    thread::JoinHandle,
+    time::Instant,
 };
 
 use anyhow::Context as _;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use quinn_udp::EcnCodepoint;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    pipe::PipeFlags,
+};
 
 use crate::{
     link::{Link, LinkConfig, LinkStats},
+    process::PATIENCE,
     socket::{Received, Socket},
 };
 
 /// The maximum payload of UDP over IPv4 in bytes; segments that are sent together must not exceed it.
 const MAX_BURST_BYTES: usize = 65_507;
+
+/// The number of datagrams that a direction holds at most; a sender whose peer is silent soon stops sending.
+const MAX_HELD: usize = 20_000;
 
 /// The traffic through a relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -34,25 +48,56 @@ pub struct RelayStats {
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    stats: Arc<Mutex<RelayStats>>,
-    stop: Option<OwnedFd>,
+    shared: Arc<Shared>,
+    /// Wakes the thread by a byte, and ends it when closed.
+    control: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    holds: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stats: RelayStats,
+    /// The bytes that may still pass, in both directions together; `None` for any number.
+    left: Option<u64>,
+    holds: bool,
 }
 
 impl Relay {
     /// Starts a relay from `listen` (port 0 chooses a free one) to `target`.
     pub fn start(config: LinkConfig, listen: SocketAddr, target: SocketAddr) -> anyhow::Result<Self> {
+        Self::start_with(config, listen, target, None)
+    }
+
+    /// Starts a relay to `target` that carries about `bytes` at once, then holds all datagrams.
+    pub fn holding(target: SocketAddr, bytes: u64) -> Self {
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self::start_with(LinkConfig::CLEAN, listen, target, Some(bytes)).unwrap()
+    }
+
+    fn start_with(
+        config: LinkConfig,
+        listen: SocketAddr,
+        target: SocketAddr,
+        left: Option<u64>,
+    ) -> anyhow::Result<Self> {
         let front = Socket::bind(listen).with_context(|| format!("binding {listen}"))?;
         let address = front.socket.local_addr()?;
-        let (stopped, stop) = rustix::pipe::pipe()?;
-        let stats = Arc::default();
-        let mut worker = Worker::new(config, front, target, Arc::clone(&stats));
+        let (commands, control) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        let shared = Arc::<Shared>::default();
+        shared.state.lock().left = left;
+        let mut worker = Worker::new(config, front, target, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("relay".into()).spawn(move || {
-            if let Err(error) = worker.serve(&stopped) {
+            if let Err(error) = worker.serve(&commands) {
                 eprintln!("the relay at {address} failed: {error:#}");
             }
         })?;
-        Ok(Self { address, stats, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, shared, control: Some(control), thread: Some(thread) })
     }
 
     /// Returns the address that clients send to.
@@ -62,14 +107,34 @@ impl Relay {
 
     /// Returns the traffic so far.
     pub fn stats(&self) -> RelayStats {
-        *self.stats.lock()
+        self.shared.state.lock().stats
+    }
+
+    /// Returns the number of bytes that have passed so far, in both directions together.
+    pub fn crossed(&self) -> u64 {
+        let RelayStats { up, down } = self.stats();
+        up.offered_bytes + down.offered_bytes
+    }
+
+    /// Waits until the relay holds datagrams.
+    #[track_caller]
+    pub fn wait_holding(&self) {
+        let mut state = self.shared.state.lock();
+        let waited = self.shared.holds.wait_while_for(&mut state, |state| !state.holds, PATIENCE);
+        assert!(!waited.timed_out(), "fewer bytes crossed than the link carries");
+    }
+
+    /// Lets all datagrams pass, beginning with the held ones in their order.
+    pub fn release(&self) {
+        self.shared.state.lock().left = None;
+        rustix::io::write(self.control.as_ref().unwrap(), b"!").unwrap();
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
         // The worker notices the closed pipe.
-        self.stop = None;
+        self.control = None;
         if let Some(thread) = self.thread.take() {
             // It has logged its error; a panic has been printed.
             let _ = thread.join();
@@ -82,11 +147,18 @@ struct Worker {
     target: SocketAddr,
     flows: Vec<Flow>,
     flow_of: HashMap<SocketAddr, usize>,
-    up: Link<Datagram>,
-    down: Link<Datagram>,
+    up: Direction,
+    down: Direction,
     received: Received,
     burst: Vec<u8>,
-    stats: Arc<Mutex<RelayStats>>,
+    shared: Arc<Shared>,
+}
+
+/// One direction of the link, and the datagrams that are held before it.
+struct Direction {
+    link: Link<Datagram>,
+    held: Vec<Datagram>,
+    shared: Arc<Shared>,
 }
 
 /// A client, and the socket that represents it at the target.
@@ -102,44 +174,52 @@ struct Datagram {
 }
 
 impl Worker {
-    fn new(config: LinkConfig, front: Socket, target: SocketAddr, stats: Arc<Mutex<RelayStats>>) -> Self {
+    fn new(config: LinkConfig, front: Socket, target: SocketAddr, shared: Arc<Shared>) -> Self {
+        let direction = |number| {
+            let link = Link::new(config, number);
+            Direction { link, held: Vec::new(), shared: Arc::clone(&shared) }
+        };
         Self {
             front,
             target,
             flows: Vec::new(),
             flow_of: HashMap::new(),
-            up: Link::new(config, 0),
-            down: Link::new(config, 1),
+            up: direction(0),
+            down: direction(1),
             received: Received::new(),
             burst: Vec::with_capacity(MAX_BURST_BYTES),
-            stats,
+            shared,
         }
     }
 
-    fn serve(&mut self, stopped: &OwnedFd) -> anyhow::Result<()> {
-        while self.wait(stopped)? {
+    fn serve(&mut self, commands: &OwnedFd) -> anyhow::Result<()> {
+        while self.wait(commands)? {
+            [&mut self.up, &mut self.down].into_iter().for_each(Direction::release);
             self.read_front()?;
             (0..self.flows.len()).try_for_each(|flow| self.read_back(flow))?;
             // Updated before datagrams are delivered, so that a receiver finds each of them counted.
-            let stats = RelayStats { up: self.up.stats(), down: self.down.stats() };
-            *self.stats.lock() = stats;
+            let stats = RelayStats { up: self.up.link.stats(), down: self.down.link.stats() };
+            self.shared.state.lock().stats = stats;
             self.forward()?;
         }
         Ok(())
     }
 
-    /// Waits until a datagram arrives or is due; returns false when the relay has to stop.
-    fn wait(&self, stopped: &OwnedFd) -> anyhow::Result<bool> {
-        let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
+    /// Waits until a datagram arrives, is due or is released; returns false when the relay has to stop.
+    fn wait(&self, commands: &OwnedFd) -> anyhow::Result<bool> {
+        let mut fds = vec![PollFd::new(commands, PollFlags::IN)];
         fds.push(PollFd::new(&self.front.socket, PollFlags::IN));
         fds.extend(self.flows.iter().map(|flow| PollFd::new(&flow.back.socket, PollFlags::IN)));
-        let due = [self.up.next_due(), self.down.next_due()].into_iter().flatten().min();
+        let due = [&self.up, &self.down].into_iter().filter_map(|way| way.link.next_due()).min();
         let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
         let timeout = timeout.map(Timespec::try_from).transpose()?;
         match poll(&mut fds, timeout.as_ref()) {
-            Err(rustix::io::Errno::INTR) => Ok(true),
-            other => other.map(|_| fds[0].revents().is_empty()).map_err(Into::into),
-        }
+            Err(rustix::io::Errno::INTR) => return Ok(true),
+            other => other?,
+        };
+        let is_told = !fds[0].revents().is_empty();
+        // Nothing can be read once the other end is closed.
+        Ok(!is_told || rustix::io::read(commands, &mut [0; 1])? > 0)
     }
 
     fn read_front(&mut self) -> io::Result<()> {
@@ -155,7 +235,7 @@ impl Worker {
                     self.flows.len() - 1
                 }
             };
-            self.up.offer(now, bytes.len(), Datagram { flow, ecn: meta.ecn, bytes: bytes.into() });
+            self.up.offer(now, Datagram { flow, ecn: meta.ecn, bytes: bytes.into() });
         }
         Ok(())
     }
@@ -164,7 +244,7 @@ impl Worker {
         let now = Instant::now();
         self.received.read(&self.flows[flow].back)?;
         for (meta, bytes) in self.received.datagrams().filter(|(meta, _)| meta.addr == self.target) {
-            self.down.offer(now, bytes.len(), Datagram { flow, ecn: meta.ecn, bytes: bytes.into() });
+            self.down.offer(now, Datagram { flow, ecn: meta.ecn, bytes: bytes.into() });
         }
         Ok(())
     }
@@ -172,8 +252,48 @@ impl Worker {
     fn forward(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let (flows, target, front) = (&self.flows, self.target, &self.front);
-        send_due(&mut self.up, now, &mut self.burst, |flow| Route { from: &flows[flow].back, to: target })?;
-        send_due(&mut self.down, now, &mut self.burst, |flow| Route { from: front, to: flows[flow].client })
+        send_due(&mut self.up.link, now, &mut self.burst, |flow| Route {
+            from: &flows[flow].back,
+            to: target,
+        })?;
+        send_due(&mut self.down.link, now, &mut self.burst, |flow| Route {
+            from: front,
+            to: flows[flow].client,
+        })
+    }
+}
+
+impl Direction {
+    /// Sends a datagram into the link, or holds it if it is beyond the bytes that may pass.
+    fn offer(&mut self, now: Instant, datagram: Datagram) {
+        let len = datagram.bytes.len();
+        if self.shared.admits(len as u64) {
+            self.link.offer(now, len, datagram);
+        } else if self.held.len() < MAX_HELD {
+            self.held.push(datagram);
+        }
+    }
+
+    /// Sends the held datagrams into the link, if they may pass now.
+    fn release(&mut self) {
+        if !self.held.is_empty() && self.shared.state.lock().left.is_none() {
+            let now = Instant::now();
+            std::mem::take(&mut self.held).into_iter().for_each(|datagram| self.offer(now, datagram));
+        }
+    }
+}
+
+impl Shared {
+    fn admits(&self, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(left) = state.left else { return true };
+        // Once a datagram was too large, smaller ones do not pass either.
+        state.left = Some(left.saturating_sub(bytes));
+        if left < bytes {
+            state.holds = true;
+            self.holds.notify_all();
+        }
+        left >= bytes
     }
 }
 

@@ -4,12 +4,12 @@ use std::{
     env, fs,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use tempfile::TempDir;
 
-use crate::{ports, wait};
+use crate::{ports, process::KilledOnDrop, wait};
 
 pub const ACCESS_KEY: &str = "tester";
 pub const SECRET_KEY: &str = "a secret of the tests";
@@ -17,9 +17,10 @@ pub const SECRET_KEY: &str = "a secret of the tests";
 /// A server that listens, with the folder in which it keeps its bucket.
 #[derive(Debug)]
 pub struct S3Server {
+    // Ends before its folder is removed.
+    _server: KilledOnDrop,
     dir: TempDir,
     bucket: String,
-    server: Child,
     address: SocketAddr,
 }
 
@@ -42,7 +43,7 @@ impl S3Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("s3s-fs: {error}: run .ci/tools test"));
-        let server = Self { dir, bucket: bucket.into(), server, address };
+        let server = Self { _server: KilledOnDrop(server), dir, bucket: bucket.into(), address };
         wait::poll(|| TcpStream::connect(address).is_ok(), || "the S3 server does not listen".into());
         server
     }
@@ -60,13 +61,6 @@ impl S3Server {
     /// Returns a path in the bucket, which the server keeps as a folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("root").join(&self.bucket).join(name)
-    }
-}
-
-impl Drop for S3Server {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
     }
 }
 

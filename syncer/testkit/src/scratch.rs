@@ -36,9 +36,26 @@ pub fn dir(parent: &Path, name: &str) -> PathBuf {
     path
 }
 
+/// Returns the sorted names in a folder.
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 /// Returns whether this process is root, and so may change owners, make devices and become another user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Lets a test return at once where this process is not root, and prints that it was skipped.
+#[must_use]
+pub fn needs_root() -> Option<()> {
+    is_root().then_some(()).or_else(|| {
+        eprintln!("skipped: only root can do this");
+        None
+    })
 }
 
 /// Gives `path` and everything below it to [`NOBODY`] if this process is root; otherwise the files belong to an

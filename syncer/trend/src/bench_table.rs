@@ -2,9 +2,11 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use contract::{BenchFigures, BenchMachine, BenchPlace};
-
-use crate::human::{bytes, count, measured, printable};
+use contract::{
+    BenchFigures, BenchMachine, BenchPlace,
+    human::{bytes, count, measured},
+    printable,
+};
 
 /// Returns the volumes and the machines, and a line for each step below a line of headings.
 pub fn bench_table(result: &BenchFigures) -> String {

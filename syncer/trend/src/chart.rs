@@ -3,10 +3,13 @@
 
 use std::fmt::Write as _;
 
-use contract::regression::PHASES;
+use contract::{
+    human::{bytes, count},
+    regression::PHASES,
+};
 
 use super::{columns::took, history::RunRow};
-use crate::human::{bytes, count, escaped};
+use crate::escape_html::escaped;
 
 /// Size of a chart, in units of its view box.
 const WIDTH: f64 = 480.0;

@@ -4,11 +4,12 @@ use std::{fmt::Write as _, time::Duration};
 
 use contract::{
     RunResult,
+    human::{bytes, count, measured},
+    printable,
     regression::{Slower, Usual, Verdict},
 };
 
 use super::history::{History, RunRow};
-use crate::human::{bytes, count, measured, printable};
 
 /// Returns a line for each run below a line of headings, and a last line that tells whether runs have become slower.
 pub(super) fn table(history: &History) -> String {

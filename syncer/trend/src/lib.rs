@@ -6,8 +6,8 @@
 mod bench_table;
 mod chart;
 mod columns;
+mod escape_html;
 mod history;
-pub mod human;
 mod page;
 
 use std::{

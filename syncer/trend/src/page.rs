@@ -5,17 +5,18 @@
 
 use std::fmt::Write as _;
 
-use contract::{BenchFigures, RunKind, regression::PHASES};
+use contract::{
+    BenchFigures, RunKind,
+    human::{bytes, count},
+    regression::PHASES,
+};
 
 use super::{
     chart::charts,
     columns::{conclusion, note, took},
     history::{History, RunRow},
 };
-use crate::{
-    bench_table::machines,
-    human::{bytes, count, escaped},
-};
+use crate::{bench_table::machines, escape_html::escaped};
 
 /// The kinds of runs in the order of their sections, with their headings.
 const KINDS: [(RunKind, &str); 3] = [

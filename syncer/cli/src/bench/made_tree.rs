@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use contract::{BenchFiles, BenchTree, human_bytes};
+use contract::{BenchFiles, BenchTree, human};
 use syncer::monitor::Monitor;
 
 use super::bench_error::BenchError;
@@ -45,7 +45,7 @@ fn parsed(path: &Path, text: &str) -> Result<BenchTree, BenchError> {
     if text.len() as u64 > MAX_DESCRIPTION_BYTES {
         return Err(refused(format!(
             "it has more than {}: describe fewer folders",
-            human_bytes::bytes(MAX_DESCRIPTION_BYTES)
+            human::bytes(MAX_DESCRIPTION_BYTES)
         )));
     }
     let tree: BenchTree = serde_saphyr::from_str(text).map_err(|error| refused(error.to_string()))?;

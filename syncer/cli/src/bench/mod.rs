@@ -21,13 +21,12 @@ use contract::{
     RunResult, Side, Timings, chain,
 };
 use rustix::fs::{Advice, fadvise};
-use serde::Serialize;
 use syncer::{monitor::Monitor, session::LinkOptions};
 
 use crate::{
     config::{LinkConfig, ProgressMode},
     flags::BenchFlags,
-    report_file,
+    output, report_file,
     run::open,
     screen::Screen,
     show_progress::{Live, Look},
@@ -41,7 +40,7 @@ use way::Way;
 pub(super) fn run(flags: &BenchFlags, link: Option<LinkConfig>) -> ExitCode {
     let start_time = contract::timestamp(SystemTime::now());
     let done = if flags.schema {
-        print(&schemars::schema_for!(BenchResult)).map_err(Into::into)
+        output::print_json(&schemars::schema_for!(BenchResult)).map_err(Into::into)
     } else {
         measure(flags, link, &start_time).and_then(|result| publish(&result, flags))
     };
@@ -227,14 +226,9 @@ fn publish(result: &BenchResult, flags: &BenchFlags) -> Result<(), BenchError> {
         report_file::write(path, &text).map_err(failed)?;
     }
     if flags.json {
-        print(result)?;
+        output::print_json(result)?;
     } else {
         io::stdout().write_all(trend::bench_table(&result.figures).as_bytes())?;
     }
     Ok(())
-}
-
-fn print(value: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
-    writeln!(io::stdout(), "{text}")
 }

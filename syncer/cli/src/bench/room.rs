@@ -2,10 +2,12 @@
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
-use contract::BenchTree;
+use contract::{
+    BenchTree,
+    human::{bytes, count},
+};
 
 use super::bench_error::BenchError;
-use trend::human::{bytes, count};
 
 /// The largest overhead of a file beside its content, in bytes: a part of a block, and its inode.
 const BYTES_PER_FILE: u64 = 8 << 10;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trend::human::bytes;
+use contract::human::bytes;
 
 use super::finding::{Check, Finding, Severity};
 

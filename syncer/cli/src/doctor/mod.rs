@@ -13,7 +13,11 @@ use std::{
     sync::{Arc, Weak, mpsc},
 };
 
-use contract::{BusyAnswer, ExitCode, Identity, Report, RunParams, Side, chain};
+use contract::{
+    BusyAnswer, ExitCode, Identity, Report, RunParams, Side, chain,
+    human::{bytes, measured},
+    printable,
+};
 use syncer::{
     monitor::Monitor,
     mounts::MountTable,
@@ -22,9 +26,8 @@ use syncer::{
     snapshot::Store,
 };
 
-use crate::{flags::DoctorFlags, messages, refuse_own_folder, snapshot::damage_of_list};
+use crate::{flags::DoctorFlags, messages, output, refuse_own_folder, snapshot::damage_of_list};
 use finding::{Check, Diagnosis, Finding, Severity};
-use trend::human::{bytes, measured, printable};
 
 /// The size that a socket's buffer should be able to have, in bytes.
 const UDP_BUFFER_BYTES: u64 = 2 << 20;
@@ -33,22 +36,18 @@ const UDP_BUFFER_BYTES: u64 = 2 << 20;
 pub(super) fn run(flags: &DoctorFlags) -> ExitCode {
     let diagnosis = match (&flags.source, &flags.destination, &flags.connect) {
         _ if flags.schema => {
-            return print(&schemars::schema_for!(Diagnosis)).map_or(ExitCode::Failed, |()| ExitCode::Done);
+            return output::print_json(&schemars::schema_for!(Diagnosis))
+                .map_or(ExitCode::Failed, |()| ExitCode::Done);
         }
         (Some(source), Some(destination), _) => folders(source, destination),
         (_, _, Some(address)) => link(address, flags),
         _ => Diagnosis::default(),
     };
-    let printed = if flags.json { print(&diagnosis) } else { print_text(&diagnosis) };
+    let printed = if flags.json { output::print_json(&diagnosis) } else { print_text(&diagnosis) };
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::Failed,
         _ => diagnosis.exit(),
     }
-}
-
-fn print(value: &impl serde::Serialize) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
-    writeln!(io::stdout(), "{text}")
 }
 
 fn print_text(diagnosis: &Diagnosis) -> io::Result<()> {

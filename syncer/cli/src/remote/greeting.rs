@@ -3,11 +3,10 @@
 
 use std::io::{self, Read, Write};
 
-use contract::Contact;
+use contract::{Contact, printable};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use syncer::session::PROTOCOL;
 use thiserror::Error;
-use trend::human::printable;
 
 /// The longest word: a list of paths.
 const MAX_WORD_BYTES: usize = 256 << 20;

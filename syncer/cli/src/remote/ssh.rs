@@ -21,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use contract::printable;
 use parking_lot::Mutex;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -29,7 +30,6 @@ use rustix::{
     stdio::dup2_stdout,
 };
 use syncer::session::ByteStream;
-use trend::human::printable;
 
 use crate::screen::Screen;
 

@@ -6,10 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use contract::{Event, Fingerprint, FolderAccess, FolderRequest, ServedRun};
+use contract::{Event, Fingerprint, FolderAccess, FolderRequest, ServedRun, printable};
 use parking_lot::{Mutex, RwLock};
 use syncer::session::{Guests, SessionError};
-use trend::human::printable;
 
 use super::{
     counts::Counts,

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use contract::{ExitCode, plural};
+use contract::{ExitCode, human::plural};
 use rustix::fs::{FlockOperation, OFlags};
 
 use super::{

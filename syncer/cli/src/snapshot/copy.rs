@@ -3,8 +3,11 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use bucket::BucketError;
-use contract::{CopySelection, ExitCode, Side, chain};
-use trend::human::{bytes, counted, printable};
+use contract::{
+    CopySelection, ExitCode, Side, chain,
+    human::{bytes, counted},
+    printable,
+};
 
 use super::{
     bucket_site,

@@ -1,6 +1,6 @@
 //! `volferry snapshot create`.
 
-use contract::ExitCode;
+use contract::{ExitCode, human};
 use syncer::{
     report::Failures,
     root::TreeLocation,
@@ -10,7 +10,6 @@ use syncer::{
         store::Labels,
     },
 };
-use trend::human::bytes as human_bytes;
 
 use super::{flags::CreateFlags, json, print, say, say_json, user, wait_for_volume::waiting};
 
@@ -22,7 +21,7 @@ pub(super) fn run(flags: &CreateFlags) -> Result<ExitCode, SnapshotError> {
     labels.check()?;
     let place = TreeLocation::from(&volume.dir);
     if let Some(FirstCopy { bytes, free }) = first_copy(&place, engine, &exclude)? {
-        let (dir, bytes, free) = (volume.dir.display(), human_bytes(bytes), human_bytes(free));
+        let (dir, bytes, free) = (volume.dir.display(), human::bytes(bytes), human::bytes(free));
         print::complain(&format!(
             "note: {dir} cannot clone files, so its first snapshot copies {bytes}, and {free} are free\n"
         ));

@@ -1,7 +1,6 @@
 //! `volferry snapshot status`, `find` and `stats`.
 
-use contract::ExitCode;
-use trend::human::bytes;
+use contract::{ExitCode, human::bytes};
 
 use super::{
     json::{VersionJson, change_name},

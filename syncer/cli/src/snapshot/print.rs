@@ -10,6 +10,10 @@ use super::{
     json::{engine_name, period_name},
     time::rfc3339,
 };
+use contract::{
+    human::{bytes, count, counted},
+    printable,
+};
 use syncer::{
     path::{RelPath, display},
     report::Failures,
@@ -21,7 +25,6 @@ use syncer::{
         store::Period,
     },
 };
-use trend::human::{bytes, count, counted, printable};
 
 /// A snapshot, and why it is kept.
 pub(super) struct Listed<'a> {

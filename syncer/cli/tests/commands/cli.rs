@@ -262,7 +262,7 @@ fn a_refused_identity_is_reported_in_every_form_that_was_asked_for() {
     assert_eq!(log["fields"]["reason"], "IdentityOfOtherSide");
 }
 
-fn volferry<'a>(args: impl AsRef<[&'a str]>) -> Output {
+pub(crate) fn volferry<'a>(args: impl AsRef<[&'a str]>) -> Output {
     Command::new(env!("CARGO_BIN_EXE_volferry")).args(args.as_ref()).output().unwrap()
 }
 

@@ -6,8 +6,9 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-fn volferry(args: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_volferry")).args(args).output().unwrap();
+/// Runs a command that has to succeed.
+pub(crate) fn volferry(args: &[&str]) -> Output {
+    let output = crate::cli::volferry(args);
     assert!(output.status.success(), "{output:?}");
     output
 }

@@ -11,6 +11,8 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::generate::volferry;
+
 /// The script that returns the page's content as the browser shows it.
 const LOOK: &str = "(() => {
   const all = (query) => [...document.querySelectorAll(query)];
@@ -149,11 +151,6 @@ impl Drop for Browser {
         let _ = self.to.write_all(b"{\"id\": 0, \"method\": \"Browser.close\"}\0");
         let _ = self.process.wait();
     }
-}
-
-fn volferry(args: &[&str]) {
-    let ran = Command::new(env!("CARGO_BIN_EXE_volferry")).args(args).output().unwrap();
-    assert!(ran.status.success(), "{ran:?}");
 }
 
 /// Writes the page of a bench of real volumes; returns its path.

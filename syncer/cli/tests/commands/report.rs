@@ -1,13 +1,8 @@
 //! `volferry report` on the reports of real runs.
 
-use std::{
-    fs,
-    process::{Command, Output},
-};
+use std::fs;
 
-fn volferry(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_volferry")).args(args).output().unwrap()
-}
+use crate::cli::volferry;
 
 #[test]
 fn runs_that_were_reported_are_told_in_every_form() {

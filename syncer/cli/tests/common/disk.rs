@@ -25,10 +25,7 @@ impl Disk {
 
     /// Makes a file system as [`Disk::new`] does, with these `flags` of `mkfs`.
     pub fn made_with(kind: &str, flags: &[&str], bytes: u64, options: &str) -> Option<Self> {
-        if !scratch::is_root() {
-            eprintln!("skipped: only root can mount a file system");
-            return None;
-        }
+        scratch::needs_root()?;
         let dir = scratch::on_disk();
         let disk = Self { dir };
         fs::File::create(disk.image()).unwrap().set_len(bytes).unwrap();

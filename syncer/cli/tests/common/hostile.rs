@@ -33,8 +33,8 @@ use syncer::internals::{
     listing::ListingBuilder,
     tree::dir::Totals,
     wire::{
-        HEADER_BYTES, Header, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, SourceDone, TreeHead,
-        Welcome, begin_frame, code, end_frame, protocol_of, read_header, stamp_frame,
+        HEADER_BYTES, Header, Hello, Listed, MAX_MESSAGE_BYTES, Message, Needs, TreeHead, Welcome,
+        begin_frame, code, end_frame, protocol_of, read_header, stamp_frame,
     },
 };
 use tokio::{runtime::Runtime, time::timeout};
@@ -211,6 +211,15 @@ impl Hostile {
         self.say(&Message::Welcome(Welcome { version: "0".into(), dry_run: false }));
         while !matches!(self.hear().expect("there is no tree"), Message::Tree(_)) {}
     }
+
+    /// Requests something, and ends the run as if all had arrived.
+    pub fn request(&mut self, request: &Message) {
+        self.say(request);
+        self.say(&Message::NeedsEnd);
+        while !matches!(self.hear(), Some(Message::SourceDone(_)) | None) {}
+        self.say(&Message::Report(Box::default()));
+        while self.hear().is_some() {}
+    }
 }
 
 /// Writes a file, and makes the folders above it.
@@ -238,13 +247,9 @@ pub fn hello_of(device: Option<u64>) -> Message {
 pub fn tree() -> Message {
     Message::Tree(Box::new(TreeHead {
         root_meta: Meta { mode: 0o755, ..Meta::default() },
-        root_attrs: Attrs::default().into(),
         digest: TreeDigest { entries: [7; 16], ..TreeDigest::default() },
         totals: Totals { sparse: u64::MAX, ..Totals::default() },
-        mounts: Default::default(),
-        owners: Default::default(),
-        last_run: None,
-        source: SourceDone::default(),
+        ..TreeHead::default()
     }))
 }
 

@@ -19,10 +19,7 @@ impl Loop {
     /// Makes a device of `bytes` zeros, a multiple of 512, on a new file in `dir`. Returns `None` and prints the reason
     /// where this process cannot have one.
     pub fn new(dir: &Path, name: &str, bytes: u64) -> Option<Self> {
-        if !scratch::is_root() {
-            eprintln!("skipped: only root can attach a loop device");
-            return None;
-        }
+        scratch::needs_root()?;
         let image = dir.join(name);
         fs::File::create(&image).unwrap().set_len(bytes).unwrap();
         let attached = Command::new("losetup").args(["--find", "--show"]).arg(&image).output().unwrap();

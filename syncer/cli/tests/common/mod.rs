@@ -14,10 +14,9 @@ pub mod object_storage;
 pub mod pair;
 pub mod prelude;
 pub mod process;
-pub mod relay;
 pub mod secure_way;
 pub mod service;
 pub mod tree;
 pub mod watch;
 
-pub use testkit::{oracle, ports, rng, scratch, sshd, wait};
+pub use testkit::{oracle, ports, relay, rng, scratch, sshd, wait};

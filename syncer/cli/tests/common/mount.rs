@@ -4,7 +4,7 @@ use std::{fs::File, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-use super::scratch;
+use super::{disk::run, scratch};
 
 /// The size of each; `mkfs.xfs` makes none smaller than 300 MB. The files are sparse.
 const SIZE_BYTES: u64 = 512 << 20;
@@ -26,26 +26,22 @@ pub struct Mounted {
 impl FileSystem {
     pub const ALL: [Self; 4] = [Self::Tmpfs, Self::Ext4, Self::Xfs, Self::Btrfs];
 
-    /// Makes and mounts a file system of this kind.
-    ///
-    /// # Errors
-    /// This process cannot make or mount the file system; the error gives the reason.
-    pub fn mount(self) -> Result<Mounted, String> {
+    /// Makes and mounts a file system of this kind. Returns `None` and prints the reason where this process cannot.
+    pub fn mount(self) -> Option<Mounted> {
         self.mount_with(&[])
     }
 
-    /// Makes and mounts a file system in memory of this size, such as `8m`.
-    ///
-    /// # Errors
-    /// This process cannot make or mount the file system; the error gives the reason.
-    pub fn mount_of(self, size: &str) -> Result<Mounted, String> {
+    /// Makes and mounts a file system in memory of this size, such as `8m`, as [`mount`](Self::mount) does.
+    pub fn mount_of(self, size: &str) -> Option<Mounted> {
         self.mount_with(&["-o", &format!("size={size}")])
     }
 
-    fn mount_with(self, options: &[&str]) -> Result<Mounted, String> {
-        if !scratch::is_root() {
-            return Err("only root may mount".into());
-        }
+    fn mount_with(self, options: &[&str]) -> Option<Mounted> {
+        scratch::needs_root()?;
+        self.try_mount(options).map_err(|error| eprintln!("skipped: no {self:?}: {error}")).ok()
+    }
+
+    fn try_mount(self, options: &[&str]) -> Result<Mounted, String> {
         let place = scratch::scratch();
         let (image, at) = (place.path().join("image"), scratch::dir(place.path(), "mounted"));
         let (kind, make): (&str, &[&str]) = match self {
@@ -76,15 +72,5 @@ impl Drop for Mounted {
         if let Err(error) = run(Command::new("umount").arg(self.place.path().join("mounted"))) {
             eprintln!("{error}");
         }
-    }
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 }

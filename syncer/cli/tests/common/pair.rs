@@ -18,7 +18,8 @@ use super::{
     watch::until_written,
 };
 
-const ANY_PORT: &str = "127.0.0.1:0";
+/// Lets the system choose a free port.
+pub const ANY_PORT: &str = "127.0.0.1:0";
 
 /// The length of a block whose arrival is recorded, and the length of its record.
 const NOTED_BLOCK_BYTES: u64 = 256 << 10;
@@ -72,6 +73,11 @@ impl Pair {
     /// Makes an empty source and an empty destination.
     pub fn new(way: Way) -> Self {
         Self::in_dir(scratch::scratch(), way)
+    }
+
+    /// Makes an empty pair for each way.
+    pub fn each<const WAYS: usize>(ways: [Way; WAYS]) -> impl Iterator<Item = Self> {
+        ways.into_iter().map(Self::new)
     }
 
     /// Makes an empty pair whose runs are of a user without privileges.
@@ -183,10 +189,23 @@ impl Pair {
     /// `send`.
     #[track_caller]
     pub fn start_over(&self, bytes: u64, flags: &[&str]) -> (Running, Running, Relay) {
+        let run = self.start_relayed(bytes, flags);
+        run.2.wait_holding();
+        run
+    }
+
+    /// Starts a run as [`Pair::start_over`] does, which may end before the link stands still.
+    #[track_caller]
+    pub fn start_relayed(&self, bytes: u64, flags: &[&str]) -> (Running, Running, Relay) {
+        if self.way == Way::SourceListens {
+            let mut source = self.start_send(&["--listen", ANY_PORT], flags);
+            let relay = Relay::holding(source.listening(), bytes);
+            let sink = self.start_receive(&["--once", "--connect", &relay.address().to_string()]);
+            return (source, sink, relay);
+        }
         let mut sink = self.start_receive(&["--once", "--listen", ANY_PORT]);
-        let relay = Relay::start(sink.listening(), bytes);
+        let relay = Relay::holding(sink.listening(), bytes);
         let source = self.start_send(&["--connect", &relay.address().to_string()], flags);
-        relay.wait_holding();
         (source, sink, relay)
     }
 
@@ -204,21 +223,44 @@ impl Pair {
     /// Runs once; `flags` are those of `sync` and `send`.
     #[track_caller]
     pub fn run(&self, flags: &[&str]) -> Run {
-        match self.way {
-            Way::Local => Run::Local(self.start_sync(flags).wait()),
-            Way::SinkListens => {
-                let mut sink = self.start_receive(&["--once", "--listen", ANY_PORT]);
-                let address = sink.listening().to_string();
-                let source = self.start_send(&["--connect", &address], flags).wait();
-                Run::Network { source, sink: sink.wait() }
-            }
-            Way::SourceListens => {
-                let mut source = self.start_send(&["--listen", ANY_PORT], flags);
-                let address = source.listening().to_string();
-                let sink = self.start_receive(&["--once", "--connect", &address]).wait();
-                Run::Network { source: source.wait(), sink }
-            }
+        self.run_with(flags, &[])
+    }
+
+    /// Runs once, with more flags of the destination's end.
+    #[track_caller]
+    pub fn run_with(&self, flags: &[&str], of_sink: &[&str]) -> Run {
+        if self.way == Way::Local {
+            return Run::Local(self.start_sync(&[flags, of_sink].concat()).wait());
         }
+        let (source, sink) = self.start_both(flags, of_sink);
+        Run::Network { source: source.wait(), sink: sink.wait() }
+    }
+
+    /// Starts both ends of a run over the network, each with its flags: the source's, and the sink's.
+    #[track_caller]
+    pub fn start_both(&self, flags: &[&str], of_sink: &[&str]) -> (Running, Running) {
+        if self.way == Way::SourceListens {
+            let mut source = self.start_send(&["--listen", ANY_PORT], flags);
+            let address = source.listening().to_string();
+            let sink = self.start_receive(&[&["--once", "--connect", &address], of_sink].concat());
+            return (source, sink);
+        }
+        let mut sink = self.start_receive(&[&["--once", "--listen", ANY_PORT], of_sink].concat());
+        (self.start_send(&["--connect", &sink.listening().to_string()], flags), sink)
+    }
+
+    /// Runs once, and checks that the run ends with `exit`.
+    #[track_caller]
+    pub fn run_to(&self, exit: ExitCode, flags: &[&str]) -> Run {
+        let run = self.run(flags);
+        run.assert_exit(exit);
+        run
+    }
+
+    /// Runs once, and checks that all was done.
+    #[track_caller]
+    pub fn done(&self, flags: &[&str]) -> Run {
+        self.run_to(ExitCode::Done, flags)
     }
 
     /// Runs once with success, and checks everything that is true after such a run with `--delete`: the destination is
@@ -228,8 +270,7 @@ impl Pair {
         let in_doubt = !self.marks().is_empty() || !self.notes().is_empty();
         let before = Snapshot::of(&self.destination);
         let after = Snapshot::of(&self.source);
-        let run = self.run(&["--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Done);
+        let run = self.done(&["--delete", "--delete-limit=100"]);
         let report = run.report().clone();
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&after, oracle::COPY, &what);
@@ -266,8 +307,7 @@ impl Pair {
     #[track_caller]
     pub fn sync_unchanged(&self, what: &str) -> Report {
         let before = Snapshot::of(&self.destination);
-        let run = self.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = self.done(&["--delete"]);
         let what = format!("{:?}, {what}", self.way);
         Snapshot::of(&self.destination).assert_like(&before, oracle::UNTOUCHED, &what);
         let report = run.report().clone();

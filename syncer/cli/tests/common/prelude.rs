@@ -18,7 +18,7 @@ pub use super::{
     edit::Edit,
     mount::FileSystem,
     oracle::{self, Aspects, COPY, Snapshot, UNTOUCHED, show},
-    pair::{Pair, Run, Way, text},
+    pair::{ANY_PORT, Pair, Run, Way, text},
     process::{Ended, PATIENCE, Running, User, program},
     relay::Relay,
     rng::Rng,

@@ -52,7 +52,7 @@ pub fn gallery(root: &Path, shape: Shape) {
     attributes(root, shape);
     hard_links(root);
     holes(root, &mut rng);
-    let scattered = made(root, "random");
+    let scattered = scratch::dir(root, "random");
     random(&scattered, &mut rng, 60, shape);
     age(root, &mut rng);
     times(root);
@@ -172,14 +172,8 @@ pub fn name(rng: &mut Rng, number: u64) -> PathBuf {
     OsStr::from_bytes(&[b"n", number.to_string().as_bytes(), odd].concat()).into()
 }
 
-fn made(root: &Path, name: &str) -> PathBuf {
-    let path = root.join(name);
-    fs::create_dir(&path).unwrap();
-    path
-}
-
 fn sizes(root: &Path, rng: &mut Rng) {
-    let dir = made(root, "sizes");
+    let dir = scratch::dir(root, "sizes");
     let around = |at: usize| [at - 1, at, at + 1];
     let fixed = [0, 1, 4096, 2 * BLOCK, 5 * BLOCK + 12_345];
     for len in fixed.into_iter().chain(around(PACKED)).chain(around(2 * PACKED)).chain(around(BLOCK)) {
@@ -187,12 +181,12 @@ fn sizes(root: &Path, rng: &mut Rng) {
     }
     file(&dir.join("zeros"), &vec![0; 3 * BLOCK]);
     // More than one batch of small files.
-    let crowd = made(root, "crowd");
+    let crowd = scratch::dir(root, "crowd");
     (0..700).for_each(|i| file(&crowd.join(format!("{i}")), &rng.bytes(i % 40)));
 }
 
 fn names(root: &Path) {
-    let dir = made(root, "names");
+    let dir = scratch::dir(root, "names");
     let long = [b'n'; 255];
     let names: [&[u8]; 16] = [
         b"new\nline",
@@ -216,11 +210,11 @@ fn names(root: &Path) {
         file(&dir.join(OsStr::from_bytes(name)), name);
         fs::create_dir_all(dir.join("as directories").join(OsStr::from_bytes(name))).unwrap();
     }
-    file(&deep(&made(root, "deep"), 3800).join("file"), b"far down");
+    file(&deep(&scratch::dir(root, "deep"), 3800).join("file"), b"far down");
 }
 
 fn links(root: &Path) {
-    let dir = made(root, "links");
+    let dir = scratch::dir(root, "links");
     file(&dir.join("target"), b"content");
     let far = "x/".repeat(2000) + "y";
     let links: [(&str, &[u8]); 9] = [
@@ -244,16 +238,16 @@ fn links(root: &Path) {
 }
 
 fn directories(root: &Path) {
-    let dir = made(root, "directories");
+    let dir = scratch::dir(root, "directories");
     for path in ["empty", "nest/of/empty/ones", "like its own/.volferry/staging", "wide"] {
         fs::create_dir_all(dir.join(path)).unwrap();
     }
     file(&dir.join("like its own/.volferry/staging/0"), b"a user's own");
-    (0..150).for_each(|i| drop(made(&dir.join("wide"), &format!("{i}"))));
+    (0..150).for_each(|i| drop(scratch::dir(&dir.join("wide"), &format!("{i}"))));
 }
 
 fn modes(root: &Path, shape: Shape) {
-    let dir = made(root, "modes");
+    let dir = scratch::dir(root, "modes");
     let mut modes = vec![0o400, 0o444, 0o600, 0o644, 0o755, 0o777, 0o4755, 0o2755, 0o6711, 0o1644];
     if shape.needs_root() {
         modes.extend([0o000, 0o077, 0o7000, 0o200]);
@@ -299,7 +293,7 @@ pub fn sparse(path: &Path, rng: &mut Rng) {
 }
 
 fn holes(root: &Path, rng: &mut Rng) {
-    let dir = made(root, "holes");
+    let dir = scratch::dir(root, "holes");
     sparse(&dir.join("in the middle"), rng);
     fs::File::create(dir.join("nothing else")).unwrap().set_len(3 << 20).unwrap();
     fs::File::create(dir.join("small")).unwrap().set_len(20_000).unwrap();
@@ -308,7 +302,7 @@ fn holes(root: &Path, rng: &mut Rng) {
 }
 
 fn hard_links(root: &Path) {
-    let dir = made(root, "hard links");
+    let dir = scratch::dir(root, "hard links");
     fs::create_dir_all(dir.join("below/further")).unwrap();
     file(&dir.join("below/file"), b"one content");
     file(&dir.join("large"), &vec![3; 2 * BLOCK]);
@@ -329,7 +323,7 @@ fn hard_links(root: &Path) {
 }
 
 fn attributes(root: &Path, shape: Shape) {
-    let dir = made(root, "attributes");
+    let dir = scratch::dir(root, "attributes");
     for name in ["one", "several", "large", "read only", "list", "program", "same 1", "same 2", "same 3"] {
         file(&dir.join(name), name.as_bytes());
     }
@@ -365,7 +359,7 @@ fn attributes(root: &Path, shape: Shape) {
 }
 
 fn pipes_and_devices(root: &Path, shape: Shape) {
-    let dir = made(root, "specials");
+    let dir = scratch::dir(root, "specials");
     pipe(&dir.join("pipe"));
     if shape.needs_root() {
         for (name, kind, major, minor) in [
@@ -390,7 +384,7 @@ pub fn age(root: &Path, rng: &mut Rng) {
 }
 
 fn times(root: &Path) {
-    let dir = made(root, "times");
+    let dir = scratch::dir(root, "times");
     let times = [
         ("epoch", 0, 0),
         ("a nanosecond", 0, 1),
@@ -416,11 +410,11 @@ fn lock(root: &Path, shape: Shape) {
     if shape.needs_root() {
         modes.extend([0o000, 0o111, 0o444]);
     }
-    let dir = made(root, "locked");
+    let dir = scratch::dir(root, "locked");
     for (mode, day) in modes.into_iter().zip(1..) {
-        let locked = made(&dir, &format!("{mode:o}"));
+        let locked = scratch::dir(&dir, &format!("{mode:o}"));
         file(&locked.join("file"), b"in here");
-        let inner = made(&locked, "inner");
+        let inner = scratch::dir(&locked, "inner");
         file(&inner.join("file"), b"further in");
         set_mode(&inner, mode);
         set_mode(&locked, mode);

@@ -11,8 +11,7 @@ fn assert_kept(flag: &str, aspects: Aspects) {
         let pair = Pair::new(way);
         tree::random(&pair.source, &mut Rng::new(9), 80, Shape::Everything);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--delete", flag]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--delete", flag]);
             let (copy, original) = (Snapshot::of(&pair.destination), Snapshot::of(&pair.source));
             copy.assert_like(&original, aspects, &format!("{way:?}, {flag}, {turn} run"));
             let work = run.report().work;
@@ -37,10 +36,7 @@ fn attributes_that_change_after_the_scan_come_with_the_content_that_they_belong_
     tree::file(&later[1], &Rng::new(4).bytes(1 << 20));
     tree::file(&later[2], b"content");
     later[..2].iter().for_each(|file| tree::set_attr(file, "user.state", b"when it was scanned"));
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-    let relay = Relay::start(sink.listening(), 1_000_000);
-    let source = pair.start_send(&["--connect", &relay.address().to_string()], &[]);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(1_000_000, &[]);
     later.iter().for_each(|file| tree::set_attr(file, "user.state", b"when it was read"));
     relay.release();
     [sink.wait(), source.wait()].iter().for_each(|end| end.assert_exit(ExitCode::Done));
@@ -61,8 +57,7 @@ fn without_times_what_has_content_is_taken_anew_and_nothing_else() {
         let original = Snapshot::of(&pair.source);
         let files = original.files().count() as u64;
         for turn in ["first", "second"] {
-            let run = pair.run(&["--delete", "--no-times"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--delete", "--no-times"]);
             let aspects = Aspects { times: false, ..COPY };
             Snapshot::of(&pair.destination).assert_like(&original, aspects, &format!("{way:?}, {turn} run"));
             let work = run.report().work;
@@ -75,7 +70,7 @@ fn without_times_what_has_content_is_taken_anew_and_nothing_else() {
         }
         tree::file(&pair.source.join("new"), b"content");
         let before = Snapshot::of(&pair.destination);
-        pair.run(&["--delete", "--no-times"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--no-times"]);
         let new = Snapshot::of(&pair.destination).at(b"new").unwrap().mtime;
         assert!(new > before.at(b"").unwrap().mtime, "{way:?}: it has the time at which it was written");
     }
@@ -96,7 +91,7 @@ fn modes_that_are_not_wanted_leave_those_that_the_destination_has() {
         modes.iter().for_each(|(path, mode)| tree::set_mode(&pair.destination.join(path), *mode));
         tree::file(&pair.source.join("changes/new content"), b"other content");
         fs::remove_file(pair.source.join("locked/gone")).unwrap();
-        pair.run(&["--delete", "--no-permissions"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--no-permissions"]);
         let there = Snapshot::of(&pair.destination);
         for (path, mode) in modes {
             let now = there.at(path.as_bytes()).unwrap().mode;
@@ -109,16 +104,13 @@ fn modes_that_are_not_wanted_leave_those_that_the_destination_has() {
 
 #[test]
 fn owners_that_are_not_wanted_are_not_set_on_what_did_not_change() {
-    if !scratch::is_root() {
-        return;
-    }
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    let Some(()) = scratch::needs_root() else { return };
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         pair.sync("before");
         chown(pair.destination.join("file"), Some(7), Some(7)).unwrap();
         let before = Snapshot::of(&pair.destination);
-        pair.run(&["--delete", "--ownership=never"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--ownership=never"]);
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "another's file");
     }
 }
@@ -130,8 +122,7 @@ fn pipes_and_devices_are_left_out_where_they_are_not_wanted() {
         tree::pipe(&pair.source.join("new"));
         tree::file(&pair.source.join("file"), b"content");
         tree::pipe(&pair.destination.join("theirs"));
-        let run = pair.run(&["--delete", "--no-specials"]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--no-specials"]);
         assert!(!pair.destination.join("new").exists(), "{way:?}");
         assert!(pair.destination.join("theirs").exists(), "{way:?}: what is left out is not deleted either");
         assert!(pair.destination.join("file").exists());
@@ -147,7 +138,7 @@ fn a_folder_is_not_moved_along_with_a_pipe_that_is_left_out() {
         pair.sync("before");
         fs::rename(pair.source.join("old"), pair.source.join("new")).unwrap();
         tree::pipe(&pair.destination.join("old/theirs"));
-        pair.run(&["--delete", "--delete-limit=100", "--no-specials"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--delete-limit=100", "--no-specials"]);
         assert!(pair.destination.join("old/theirs").exists(), "{way:?}");
         assert_eq!(fs::read(pair.destination.join("new/file")).unwrap(), b"content", "{way:?}");
     }
@@ -156,11 +147,8 @@ fn a_folder_is_not_moved_along_with_a_pipe_that_is_left_out() {
 /// A change of owner removes a file's capabilities, so a run has to set them after it.
 #[test]
 fn a_programs_capabilities_survive_a_change_of_owner() {
-    if !scratch::is_root() {
-        return;
-    }
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    let Some(()) = scratch::needs_root() else { return };
+    for pair in Pair::each(Way::ALL) {
         let file = pair.source.join("program");
         for owner in [1234, 4321] {
             if owner == 1234 {
@@ -176,9 +164,7 @@ fn a_programs_capabilities_survive_a_change_of_owner() {
 
 #[test]
 fn a_mode_with_set_user_id_survives_a_change_of_owner() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         let file = pair.source.join("program");
@@ -205,7 +191,7 @@ fn attributes_that_are_not_wanted_are_left_alone() {
         tree::set_attr(&pair.source.join("file"), "user.ours", b"other value");
         tree::set_attr(&pair.destination.join("file"), "user.theirs", b"value");
         let before = Snapshot::of(&pair.destination);
-        pair.run(&["--delete", "--no-xattrs"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--no-xattrs"]);
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "another's attributes");
         let report = pair.sync("with attributes");
         assert_eq!(report.work.bytes_changed, 0, "{way:?}: content does not move for an attribute");
@@ -214,8 +200,7 @@ fn attributes_that_are_not_wanted_are_left_alone() {
 
 #[test]
 fn lists_that_entries_would_inherit_at_the_destination_are_not_kept() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("old"), b"content");
         pair.sync("before");
         let list = tree::acl([7, 7, 7, 7, 7]);
@@ -249,8 +234,7 @@ fn what_may_not_be_set_is_counted_and_does_not_make_a_file_look_changed() {
             tree::set_attr(&pair.source.join(name), "security.capability", &tree::capability());
             tree::set_attr(&pair.source.join(name), "user.of a program", b"value");
         }
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         let [note] = run.report().notes.as_slice() else { panic!("{:?}", run.report().notes) };
         assert!(note.starts_with("2 entries did not keep their file capabilities"), "{note}");
         let copy = Snapshot::of(&pair.destination);
@@ -274,9 +258,7 @@ fn attributes_that_may_not_be_read_stay_where_they_are() {
 
 #[test]
 fn attributes_of_a_file_that_its_owner_may_not_read_do_not_make_it_look_changed() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::NETWORK {
         let mut pair = Pair::unprivileged(way);
         pair.source_user = User::Same;
@@ -311,15 +293,13 @@ fn holes_stay_holes_in_a_local_copy() {
     }
     let (copy, whole) = (pair.destination.join("file"), 4 << 20);
     fs::remove_file(&copy).unwrap();
-    pair.run(&["--no-sparse"]).assert_exit(ExitCode::Done);
+    pair.done(&["--no-sparse"]);
     assert!(Snapshot::of(&pair.destination).at(b"file").unwrap().allocated >= whole);
 }
 
 #[test]
 fn without_ownership_set_ids_that_are_there_are_no_difference() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         for (name, mode) in [("user", 0o4755), ("group", 0o2755)] {
@@ -328,11 +308,10 @@ fn without_ownership_set_ids_that_are_there_are_no_difference() {
             tree::set_mode(&pair.source.join(name), mode);
         }
         pair.sync("with owners");
-        let run = pair.run(&["--verify", "--ownership=never"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--verify", "--ownership=never"]);
         assert_eq!(run.report().work.changed(), 0, "{way:?}");
         tree::set_mode(&pair.source.join("user"), 0o4700);
-        pair.run(&["--verify", "--ownership=never"]).assert_exit(ExitCode::Done);
+        pair.done(&["--verify", "--ownership=never"]);
         let mode = fs::metadata(pair.destination.join("user")).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode, 0o700, "a mode that is set has no set-id bits of another user, {way:?}");
     }
@@ -344,13 +323,12 @@ fn a_hole_is_equal_to_zeros_when_contents_are_compared() {
         let pair = Pair::new(way);
         tree::sparse(&pair.source.join("file"), &mut Rng::new(1));
         fs::File::create(pair.source.join("nothing else")).unwrap().set_len(3 << 20).unwrap();
-        pair.run(&["--no-sparse", "--verify"]).assert_exit(ExitCode::Done);
+        pair.done(&["--no-sparse", "--verify"]);
         let source = fs::OpenOptions::new().write(true).open(pair.source.join("nothing else")).unwrap();
         let time = source.metadata().unwrap().modified().unwrap();
         source.write_all_at(&[0; 2 << 20], 0).unwrap();
         source.set_modified(time).unwrap();
-        let run = pair.run(&["-c"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["-c"]);
         assert_eq!(run.report().work.changed(), 0, "{way:?}: {:?}", run.report().work);
         source.write_all_at(b"x", 1 << 20).unwrap();
         source.set_modified(time).unwrap();
@@ -366,8 +344,7 @@ fn without_permissions_a_closed_folder_is_closed_again_after_deletes_in_it() {
         pair.sync("before");
         tree::files(&pair.destination, &["d/extra"], "extra");
         tree::set_mode(&pair.destination.join("d"), 0);
-        let run = pair.run(&["--delete", "--no-permissions"]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--no-permissions"]);
         let mode = fs::metadata(pair.destination.join("d")).unwrap().permissions().mode() & 0o7777;
         tree::set_mode(&pair.destination.join("d"), 0o755);
         assert_eq!((mode, pair.destination.join("d/extra").exists()), (0, false), "{way:?}");
@@ -421,10 +398,10 @@ fn labels_of_selinux_are_kept_where_this_process_may_set_them() {
         pair.sync_unchanged("with labels");
         assert!(label_all(&pair.source, "system_u:object_r:shadow_t:s0"));
         let flags = ["--delete", "--delete-limit=100"];
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         assert_eq!(labels(&pair.destination), labels(&pair.source), "{way:?}");
         rustix::fs::lremovexattr(pair.source.join("file"), LABEL).unwrap();
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         assert_eq!(labels(&pair.destination)[0], None, "{way:?}");
         pair.sync_unchanged("without a label");
     }
@@ -437,8 +414,7 @@ fn labels_of_selinux_are_left_to_the_policy_where_this_process_may_not_set_them(
             return;
         }
         scratch::give_to_nobody(&pair.source);
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         assert_eq!(
             (labels(&pair.destination), run.report().notes.clone()),
             (vec![None; 4], vec![]),
@@ -457,15 +433,13 @@ fn a_destination_that_takes_no_labels_is_said_once_and_is_not_changed_again() {
     }
     pair.destination = scratch::dir(pair.dir(), "without attributes");
     let _ramfs = Mount::ramfs(&pair.destination);
-    let first = pair.run(&["--delete"]);
-    first.assert_exit(ExitCode::Done);
+    let first = pair.done(&["--delete"]);
     let notes = &first.report().notes;
     assert!(
         notes.iter().any(|it| it.starts_with("4 entries did not keep their SELinux labels")),
         "{notes:?}"
     );
-    let again = pair.run(&["--delete"]);
-    again.assert_exit(ExitCode::Done);
+    let again = pair.done(&["--delete"]);
     let work = again.report().work;
     assert_eq!((work.files_created, work.files_updated, &again.report().notes[..]), (0, 0, &[][..]));
 }
@@ -479,7 +453,7 @@ fn a_hole_of_more_than_four_exbibytes_arrives() {
         let file = fs::File::create(pair.source.join("file")).unwrap();
         file.set_len(7 << 60).unwrap();
         file.write_all_at(b"end", (7 << 60) - 3).unwrap();
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         let copy = fs::File::open(pair.destination.join("file")).unwrap();
         assert_eq!(copy.metadata().unwrap().len(), 7 << 60, "{way:?}");
         let mut end = [0; 3];

@@ -7,37 +7,10 @@ use crate::common::oracle::Kind;
 use crate::common::prelude::*;
 
 const MIB: usize = 1 << 20;
-const ANY_PORT: &str = "127.0.0.1:0";
 const DELETE: &[&str] = &["--delete", "--delete-limit=100", "--force"];
 
 /// Compares all but the root's own metadata, which the backup folder does not keep.
 const BELOW: Aspects = Aspects { root: false, ..COPY };
-
-/// Runs once; the destination's end gets `more` flags.
-#[track_caller]
-fn run_with(pair: &Pair, flags: &[&str], more: &[&str]) -> Run {
-    match start(pair, flags, more) {
-        (only, None) => Run::Local(only.wait()),
-        (source, Some(sink)) => Run::Network { source: source.wait(), sink: sink.wait() },
-    }
-}
-
-fn start(pair: &Pair, flags: &[&str], more: &[&str]) -> (Running, Option<Running>) {
-    match pair.way {
-        Way::Local => (pair.start_sync(&[flags, more].concat()), None),
-        Way::SinkListens => {
-            let mut sink = pair.start_receive(&[&["--once", "--listen", ANY_PORT], more].concat());
-            let address = sink.listening().to_string();
-            (pair.start_send(&["--connect", &address], flags), Some(sink))
-        }
-        Way::SourceListens => {
-            let mut source = pair.start_send(&["--listen", ANY_PORT], flags);
-            let address = source.listening().to_string();
-            let sink = pair.start_receive(&[&["--once", "--connect", &address], more].concat());
-            (source, Some(sink))
-        }
-    }
-}
 
 /// Makes entries of every kind that a run replaces or deletes.
 fn fill(root: &Path) {
@@ -108,7 +81,7 @@ fn change(root: &Path) {
 fn changed(way: Way) -> (Pair, Snapshot) {
     let pair = Pair::new(way);
     fill(&pair.source);
-    pair.run(DELETE).assert_exit(ExitCode::Done);
+    pair.done(DELETE);
     change(&pair.source);
     let before = Snapshot::of(&pair.destination);
     (pair, before)
@@ -142,7 +115,7 @@ fn what_a_run_replaces_or_deletes_brings_the_tree_back() {
     for way in Way::ALL {
         let (pair, before) = changed(way);
         let backup = pair.dir().join("old versions");
-        let run = run_with(&pair, DELETE, &["--backup-dir", text(&backup)]);
+        let run = pair.run_with(DELETE, &["--backup-dir", text(&backup)]);
         run.assert_exit(ExitCode::Done);
         pair.assert_copy("with a backup folder");
         pair.assert_staging_empty();
@@ -168,7 +141,7 @@ fn a_backup_folder_in_the_destination_is_left_out_of_the_run() {
         fs::create_dir_all(pair.source.join("old/run [1]")).unwrap();
         fs::write(pair.source.join("old/run [1]/file"), "the source's").unwrap();
         for round in 0..2 {
-            run_with(&pair, DELETE, &["--backup-dir", spelled]).assert_exit(ExitCode::Done);
+            pair.run_with(DELETE, &["--backup-dir", spelled]).assert_exit(ExitCode::Done);
             assert!(!backup.join("file").exists() && backup.join("deleted").exists(), "{way:?} {round}");
         }
         let aside = pair.dir().join("aside");
@@ -186,7 +159,7 @@ fn a_file_that_is_written_in_place_is_copied_first() {
         let large = inode("large");
         let backup = pair.dir().join("old");
         let flags = [DELETE, &["--write=in-place"]].concat();
-        run_with(&pair, &flags, &["--backup-dir", text(&backup)]).assert_exit(ExitCode::Done);
+        pair.run_with(&flags, &["--backup-dir", text(&backup)]).assert_exit(ExitCode::Done);
         pair.assert_copy("in place");
         assert_eq!(inode("large"), large, "{way:?}");
         undo(&pair, &backup, &before);
@@ -196,15 +169,13 @@ fn a_file_that_is_written_in_place_is_copied_first() {
 
 #[test]
 fn old_versions_are_copied_to_another_file_system() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let (pair, before) = changed(way);
         let other = scratch::dir(pair.dir(), "other");
         let _mount = Mount::tmpfs(&other, "8m");
         let backup = other.join("old");
-        run_with(&pair, DELETE, &["--backup-dir", text(&backup)]).assert_exit(ExitCode::Done);
+        pair.run_with(DELETE, &["--backup-dir", text(&backup)]).assert_exit(ExitCode::Done);
         pair.assert_copy("with a backup folder elsewhere");
         assert_eq!(leftovers(&backup), [] as [PathBuf; 0]);
         undo(&pair, &backup, &before);
@@ -217,9 +188,7 @@ fn old_versions_are_copied_to_another_file_system() {
 #[test]
 fn attributes_of_old_versions_are_kept_on_another_file_system_or_named() {
     const NAME: &str = "trusted.volferry-test";
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for keeps in [true, false] {
         let pair = Pair::new(Way::Local);
         tree::file(&pair.source.join("file"), b"new");
@@ -230,7 +199,7 @@ fn attributes_of_old_versions_are_kept_on_another_file_system_or_named() {
         let other = scratch::dir(pair.dir(), "other");
         let _mount = if keeps { Mount::tmpfs(&other, "8m") } else { Mount::ramfs(&other) };
         let backup = other.join("old");
-        let run = run_with(&pair, DELETE, &["--backup-dir", text(&backup)]);
+        let run = pair.run_with(DELETE, &["--backup-dir", text(&backup)]);
         run.assert_exit(ExitCode::Done);
         let value = |name: &str| {
             let mut value = [0; 16];
@@ -252,7 +221,7 @@ fn the_backup_folder_has_what_rsyncs_has() {
     let copy = pair.dir().join("copy");
     run(Command::new("cp").arg("-a").args([&pair.destination, &copy])).unwrap();
     fs::remove_dir_all(copy.join(".volferry")).unwrap();
-    run_with(&pair, DELETE, &["--backup-dir", text(&backup)]).assert_exit(ExitCode::Done);
+    pair.run_with(DELETE, &["--backup-dir", text(&backup)]).assert_exit(ExitCode::Done);
     let ends = [format!("{}/", text(&pair.source)), format!("{}/", text(&copy))];
     let to = format!("--backup-dir={}", text(&theirs));
     run(Command::new("rsync").args(["-aH", "--modify-window=-1", "--delete", "--backup", &to]).args(ends))
@@ -281,7 +250,7 @@ fn a_later_old_version_replaces_an_earlier_one() {
         let (source, folder) = (pair.source.join("entry"), pair.source.join("entry/file"));
         let sync = |backup: &Path| {
             let flags = ["--backup-dir", text(backup)];
-            run_with(&pair, DELETE, &flags).assert_exit(ExitCode::Done);
+            pair.run_with(DELETE, &flags).assert_exit(ExitCode::Done);
         };
         for content in ["one", "two", "three"] {
             fs::write(&source, content).unwrap();
@@ -325,7 +294,7 @@ fn a_folder_that_cannot_be_a_backup_folder_is_refused() {
             (".volferry/old", ExitCode::Usage),
             (text(above), ExitCode::Usage),
         ] {
-            let run = run_with(&pair, DELETE, &["--backup-dir", dir]);
+            let run = pair.run_with(DELETE, &["--backup-dir", dir]);
             let end = run.ends().last().unwrap();
             end.assert_exit(exit);
             assert_eq!(
@@ -345,7 +314,7 @@ fn a_backup_folder_of_another_user_is_refused() {
         let backup = scratch::dir(pair.dir(), "of root");
         fs::set_permissions(&backup, fs::Permissions::from_mode(0o777)).unwrap();
         tree::file(&pair.source.join("file"), b"content");
-        let run = run_with(&pair, &[], &["--backup-dir", text(&backup)]);
+        let run = pair.run_with(&[], &["--backup-dir", text(&backup)]);
         let end = run.ends().last().unwrap();
         end.assert_exit(ExitCode::Failed);
         assert_eq!(end.reason(), "BackupDirUnusable");
@@ -357,7 +326,7 @@ fn a_backup_folder_of_another_user_is_refused() {
 fn a_dry_run_makes_no_backup_folder() {
     for way in Way::ALL {
         let (pair, before) = changed(way);
-        run_with(&pair, &["--delete", "--dry-run"], &["--backup-dir", "old"]).assert_exit(ExitCode::Done);
+        pair.run_with(&["--delete", "--dry-run"], &["--backup-dir", "old"]).assert_exit(ExitCode::Done);
         Snapshot::of(&pair.destination).assert_like(&before, COPY, "a dry run");
     }
 }
@@ -375,7 +344,7 @@ fn what_has_no_room_in_the_backup_folder_stays() {
         while filled.write_at(&[1; 4096], filled.metadata().unwrap().len()).is_ok_and(|len| len == 4096) {}
         filled.set_len(filled.metadata().unwrap().len() - (1 << 20)).unwrap();
         let backup = disk.path().join(format!("{way:?}"));
-        let run = run_with(&pair, &[DELETE, flags].concat(), &["--backup-dir", text(&backup)]);
+        let run = pair.run_with(&[DELETE, flags].concat(), &["--backup-dir", text(&backup)]);
         run.assert_exit(ExitCode::Partial);
         let report = run.report();
         assert!(
@@ -410,15 +379,20 @@ fn no_old_version_is_lost_to_a_kill() {
         let flags = [DELETE, if in_place { &["--write=in-place"] } else { &[] }].concat();
         pair.source = versions[0].clone();
         let begin = Instant::now();
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         let span = begin.elapsed().as_micros() as u64;
         for nth in 0..6 {
             pair.source = versions[(nth + 1) % 2].clone();
             let before = Snapshot::of(&pair.destination);
             let backup = pair.dir().join(format!("old {nth}"));
-            let (first, second) = start(&pair, &flags, &["--backup-dir", text(&backup)]);
+            let saving = ["--backup-dir", text(&backup)];
+            let ends = if pair.way == Way::Local {
+                vec![pair.start_sync(&[&flags[..], &saving].concat())]
+            } else {
+                let (source, sink) = pair.start_both(&flags, &saving);
+                vec![sink, source]
+            };
             std::thread::sleep(Duration::from_micros(rng.below(span * 3 / 2)));
-            let ends: Vec<_> = second.into_iter().chain([first]).collect();
             ends.iter().for_each(Running::kill);
             ends.into_iter().for_each(|end| drop(end.wait()));
             // The journal holds the file's new version; the next run finishes it.
@@ -430,7 +404,7 @@ fn no_old_version_is_lost_to_a_kill() {
                 let what = format!("{way:?} {nth}: {}", String::from_utf8_lossy(path));
                 assert!(has(&now) || kept.as_ref().is_some_and(has), "{what}");
             }
-            pair.run(&flags).assert_exit(ExitCode::Done);
+            pair.done(&flags);
         }
     }
 }
@@ -445,7 +419,7 @@ fn a_run_that_is_repeated_keeps_the_old_version_that_the_cut_off_one_has_saved()
         pair.sync("the old version");
         tree::file(&pair.source.join("file"), &rng.bytes(3 * MIB));
         let kept = pair.dir().join("kept");
-        let keeping = || run_with(&pair, &[], &["--backup-dir", text(&kept)]).assert_exit(ExitCode::Done);
+        let keeping = || pair.run_with(&[], &["--backup-dir", text(&kept)]).assert_exit(ExitCode::Done);
         keeping();
         // As after a kill before all was durable: the mark is older than the file's last change.
         fs::File::create(pair.destination.join(".volferry/dirty-0")).unwrap();

@@ -9,8 +9,7 @@ use crate::common::prelude::*;
 /// Runs with `flags`, and returns the bottleneck's word and the summary's line that names it.
 #[track_caller]
 fn word(pair: &Pair, flags: &[&str]) -> (Cause, String) {
-    let run = pair.run(flags);
-    run.assert_exit(ExitCode::Done);
+    let run = pair.done(flags);
     let bottleneck = run.report().bottleneck.clone().unwrap();
     let log = match &run {
         Run::Local(ended) | Run::Network { source: ended, .. } => &ended.stderr,
@@ -31,8 +30,7 @@ fn a_run_with_a_low_limit_waits_for_the_limit() {
 
 #[test]
 fn a_run_that_compresses_as_well_as_it_can_waits_for_the_sources_processors() {
-    for way in Way::NETWORK {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::NETWORK) {
         let words = Rng::new(4).bytes(16_000_000).into_iter().map(|byte| b'a' + byte % 8).collect::<Vec<_>>();
         tree::file(&pair.source.join("f"), &words);
         let (cause, line) = word(&pair, &["--compression=19"]);
@@ -68,8 +66,7 @@ fn both_ends_say_what_they_did_in_each_phase() {
     for way in Way::ALL {
         let pair = Pair::new(way);
         tree::many(&pair.source, 200, 3000);
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[]);
         let efforts = &run.report().efforts;
         let phases = |end: &[contract::Effort]| end.iter().map(|effort| effort.phase).collect::<Vec<_>>();
         for phase in [Phase::Scan, Phase::Plan, Phase::Transfer, Phase::Commit] {

@@ -22,8 +22,7 @@ fn pairs() -> impl Iterator<Item = Pair> {
 #[track_caller]
 fn assert_refused(pair: &Pair, flags: &[&str]) {
     let before = Snapshot::of(&pair.source);
-    let run = pair.run(flags);
-    run.assert_exit(ExitCode::Failed);
+    let run = pair.run_to(ExitCode::Failed, flags);
     run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree", "{:?} {flags:?}", pair.way));
     Snapshot::of(&pair.source).assert_like(&before, UNTOUCHED, "the source of a refused run");
 }
@@ -63,7 +62,7 @@ fn one_folder_that_is_bound_inside_both_trees_is_refused() {
 fn a_mount_that_the_run_excludes_is_no_part_of_a_tree() {
     for pair in pairs() {
         let _mount = bind(&pair.destination, &pair.source.join("in/bound"));
-        pair.run(&["--exclude=/in/bound", "--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--exclude=/in/bound", "--delete"]);
         assert!(pair.destination.join("in/file").exists() && !pair.destination.join("in/bound").exists());
     }
 }
@@ -79,8 +78,7 @@ fn two_folders_of_one_file_system_are_synced_also_where_others_are_bound_in_them
         let _inside =
             [bind(&volume.join("c"), &from.join("bound")), bind(&volume.join("d"), &to.join("bound"))];
         (pair.source, pair.destination) = (from, to);
-        let run = pair.run(DELETE);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(DELETE);
         let note = "1 entry that the source does not have stays, in what is mounted inside the destination, the first at bound/old: \
                     --cross-mounts deletes there, too";
         assert!(run.report().notes.iter().any(|it| it == note), "{:?}: {:?}", pair.way, run.report().notes);
@@ -94,10 +92,7 @@ fn two_folders_of_one_file_system_are_synced_also_where_others_are_bound_in_them
 }
 
 fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = entries.filter(|name| name != ".volferry").collect();
-    names.sort();
-    names
+    scratch::names(dir).into_iter().filter(|name| name != ".volferry").collect()
 }
 
 #[test]
@@ -112,15 +107,14 @@ fn deletes_cross_into_another_mount_only_where_they_are_asked_to() {
         let mounts = ["in", "gone", "deep/gone"].map(|at| bind(&other, &pair.destination.join(at)));
         for flags in [DELETE, &["--delete=before", "--delete-limit=100", "--force"]] {
             fill();
-            let run = pair.run(flags);
-            run.assert_exit(ExitCode::Done);
+            pair.done(flags);
             assert!(!pair.destination.join("extra").exists(), "{:?}", pair.way);
             assert_eq!(names(&other), ["file", "sub", "theirs"], "{:?}", pair.way);
             assert!(other.join("sub/theirs").exists());
         }
         drop(mounts);
         let _mount = Mount::bind(&other, &pair.destination.join("in"));
-        pair.run(&[DELETE, &["--cross-mounts"]].concat()).assert_exit(ExitCode::Done);
+        pair.done(&[DELETE, &["--cross-mounts"]].concat());
         assert_eq!(
             (names(&other), names(&pair.destination)),
             (vec!["file".into()], vec!["file".into(), "in".into()])
@@ -128,30 +122,10 @@ fn deletes_cross_into_another_mount_only_where_they_are_asked_to() {
     }
 }
 
-/// Runs once with a backup folder.
-fn run_with_backup(pair: &Pair, backup: &Path) -> Run {
-    let flag = ["--backup-dir", text(backup)];
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&[DELETE, &flag].concat()).wait()),
-        Way::SinkListens => {
-            let mut sink = pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], &flag[..]].concat());
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], DELETE).wait();
-            Run::Network { source, sink: sink.wait() }
-        }
-        Way::SourceListens => {
-            let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], DELETE);
-            let address = source.listening().to_string();
-            let sink = pair.start_receive(&[&["--once", "--connect", &address], &flag[..]].concat()).wait();
-            Run::Network { source: source.wait(), sink }
-        }
-    }
-}
-
 #[track_caller]
 fn assert_backup_refused(pair: &Pair, backup: &Path) {
     let before = Snapshot::of(pair.dir());
-    let run = run_with_backup(pair, backup);
+    let run = pair.run_with(DELETE, &["--backup-dir", text(backup)]);
     run.assert_exit(ExitCode::Usage);
     run.ends().for_each(|end| assert_eq!(end.reason(), "BackupDirUnusable", "{:?} {backup:?}", pair.way));
     Snapshot::of(pair.dir()).assert_like(&before, UNTOUCHED, "a refused run");
@@ -175,7 +149,7 @@ fn a_backup_folder_that_is_the_source_contains_it_or_is_in_it_is_refused() {
         let mount = bind(&pair.source.join("in"), &bound);
         assert_backup_refused(&pair, &bound);
         drop(mount);
-        run_with_backup(&pair, &bound).assert_exit(ExitCode::Done);
+        pair.run_with(DELETE, &["--backup-dir", text(&bound)]).assert_exit(ExitCode::Done);
     }
 }
 
@@ -185,24 +159,11 @@ fn the_folder_of_a_source_that_is_a_file_is_no_backup_folder() {
         let folder = pair.source.clone();
         (pair.source, pair.destination) = (folder.join("file"), pair.destination.join("file"));
         tree::file(&pair.destination, b"old");
-        let run = run_file_with_backup(&pair, &folder);
+        let run = pair.run_with(&[], &["--backup-dir", text(&folder)]);
         run.ends().for_each(|end| assert_eq!(end.reason(), "BackupDirUnusable", "{:?}", pair.way));
         assert_eq!(fs::read(folder.join("file")).unwrap(), b"source");
-        run_file_with_backup(&pair, &pair.dir().join("bak")).assert_exit(ExitCode::Done);
+        pair.run_with(&[], &["--backup-dir", text(&pair.dir().join("bak"))]).assert_exit(ExitCode::Done);
         assert_eq!(fs::read(pair.dir().join("bak/file")).unwrap(), b"old");
-    }
-}
-
-fn run_file_with_backup(pair: &Pair, backup: &Path) -> Run {
-    let flag = ["--backup-dir", text(backup)];
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&flag).wait()),
-        _ => {
-            let mut sink = pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], &flag[..]].concat());
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], &[]).wait();
-            Run::Network { source, sink: sink.wait() }
-        }
     }
 }
 

@@ -26,15 +26,14 @@ fn a_source_that_a_run_writes_to_is_refused_until_the_run_is_over() {
         for held in [&pair.source.join(".volferry/lock"), &seat] {
             let writer = File::open(held).unwrap();
             flock(&writer, FlockOperation::NonBlockingLockExclusive).unwrap();
-            let run = pair.run(&[]);
-            run.assert_exit(ExitCode::Failed);
+            let run = pair.run_to(ExitCode::Failed, &[]);
             run.ends().for_each(|end| assert_eq!(end.reason(), "SourceBusy", "{way:?}"));
             assert!(!pair.destination.join("file").exists(), "{way:?}");
             // Unlocked and not closed: a process that another test is about to start holds a copy of the descriptor
             // until it runs its program.
             flock(&writer, FlockOperation::Unlock).unwrap();
         }
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert_eq!(fs::read(pair.destination.join("file")).unwrap(), b"content", "{way:?}");
     }
 }
@@ -83,7 +82,7 @@ fn readers_of_one_source_do_not_wait_for_each_other() {
     let pair = chained(Way::Local);
     let reader = File::open(pair.source.join(".volferry/lock")).unwrap();
     flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
-    pair.run(&[]).assert_exit(ExitCode::Done);
+    pair.done(&[]);
 }
 
 #[test]
@@ -94,8 +93,7 @@ fn a_lock_that_may_not_be_opened_is_noted_and_the_run_goes_on() {
         let as_root = Pair::new(Way::Local);
         as_root.start(&["sync", text(&first), text(&pair.source)]).wait().assert_exit(ExitCode::Done);
         scratch::open_to_all(&pair.source);
-        let run = pair.run(&["--ownership=never"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--ownership=never"]);
         let notes = &run.report().notes;
         assert!(notes.iter().any(|note| note.contains(".volferry/lock")), "{notes:?}");
     }

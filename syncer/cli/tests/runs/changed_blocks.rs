@@ -41,8 +41,7 @@ impl Stage {
     /// Runs with flags, and returns the report.
     #[track_caller]
     fn ran(&self, flags: &[&str]) -> Report {
-        let run = self.pair.run(flags);
-        run.assert_exit(ExitCode::Done);
+        let run = self.pair.done(flags);
         run.report().clone()
     }
 }
@@ -96,8 +95,7 @@ fn a_list_that_lacks_a_block_is_found_by_the_comparison_afterwards() {
         let base = stage.sync(&["--content-hash"], "first").content.unwrap().hash;
         write(&stage.pair.source, 5, b"listed");
         write(&stage.pair.source, MIB, b"not listed");
-        let run = stage.pair.run(&[&stage.list(base, &[(0, 512)]), "--verify"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = stage.pair.run_to(ExitCode::Partial, &[&stage.list(base, &[(0, 512)]), "--verify"]);
         assert_eq!(run.report().content, None, "{way:?}: it is the base of nothing");
         assert_eq!(byte_at(&stage.pair.destination, MIB), 0, "{way:?}");
     }
@@ -131,8 +129,7 @@ fn where_the_destination_has_not_the_base_everything_is_compared_and_the_report_
         stage.pair.destination = stage.pair.dir().join("new");
         stage.pair.is_of_devices = true;
         check(&stage, base, "a new image");
-        let dry = stage.pair.run(&[&stage.list(base, &[]), "--dry-run"]);
-        dry.assert_exit(ExitCode::Done);
+        let dry = stage.pair.done(&[&stage.list(base, &[]), "--dry-run"]);
         assert!(dry.report().notes.iter().any(|note| note.contains("a dry run compares everything")));
     }
 }
@@ -143,8 +140,8 @@ fn what_is_no_list_of_this_device_is_refused_untouched() {
         let stage = Stage::new(way, [End::Image; 2], [MIB; 2]).unwrap();
         write(&stage.pair.source, 0, b"content");
         write_new(&stage.pair.destination, &[7; 5000]);
-        let beyond = stage.pair.run(&[&stage.list(ContentHash::default(), &[(MIB - 512, 513)])]);
-        beyond.assert_exit(ExitCode::Failed);
+        let beyond =
+            stage.pair.run_to(ExitCode::Failed, &[&stage.list(ContentHash::default(), &[(MIB - 512, 513)])]);
         let (Run::Local(end) | Run::Network { source: end, .. }) = &beyond;
         let message = &end.report().message;
         assert!(message.contains("the changed blocks end at byte 1048577"), "{message}");
@@ -152,8 +149,7 @@ fn what_is_no_list_of_this_device_is_refused_untouched() {
     }
     let stage = Stage::new(Way::Local, [End::Image; 2], [MIB; 2]).unwrap();
     let twice = stage.list(ContentHash::default(), &[(512, 512), (0, 512)]);
-    let run = stage.pair.run(&[&twice]);
-    run.assert_exit(ExitCode::Usage);
+    let run = stage.pair.run_to(ExitCode::Usage, &[&twice]);
     let (Run::Local(end) | Run::Network { source: end, .. }) = run;
     assert!(end.stderr.contains("begins before the end of the one before"), "{}", end.stderr);
     let tree = Pair::new(Way::Local);

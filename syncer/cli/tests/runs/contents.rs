@@ -42,14 +42,13 @@ fn content_that_drifted_unseen_is_put_right() {
     for way in Way::EACH {
         let pair = drifted(way);
         pair.sync_unchanged("size and time say nothing of it");
-        let run = pair.run(&["--compare=content", "--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--compare=content", "--delete"]);
         pair.assert_copy("after contents were compared");
         let Work { files_created, files_updated, files_deleted, bytes_changed, .. } = run.report().work;
         assert_eq!((files_created, files_updated, files_deleted), (0, 2, 0), "{way:?}");
         assert_eq!(bytes_changed, 7 + (3 << 20) + 5, "{way:?}");
         let before = Snapshot::of(&pair.destination);
-        pair.run(&["--compare=content", "--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--compare=content", "--delete"]);
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "nothing differs any more");
     }
 }
@@ -65,8 +64,7 @@ fn a_file_of_another_time_and_the_same_content_is_not_sent() {
         pair.sync("before");
         set_mtime(&pair.source.join("touched"), SystemTime::UNIX_EPOCH);
         set_mtime(&pair.destination.join("in/touched too"), SystemTime::UNIX_EPOCH);
-        let run = pair.run(&["--compare=content"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--compare=content"]);
         pair.assert_copy("only times were set");
         let work = run.report().work;
         assert_eq!((work.files_updated, work.bytes_changed), (2, 0), "{way:?}");
@@ -77,8 +75,7 @@ fn a_file_of_another_time_and_the_same_content_is_not_sent() {
 fn a_dry_run_finds_what_drifted() {
     for way in Way::EACH {
         let pair = drifted(way);
-        let run = pair.run(&["--compare=content", "--delete", "--dry-run"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--compare=content", "--delete", "--dry-run"]);
         let (Run::Local(end) | Run::Network { source: end, .. }) = &run;
         let told = end.events.iter().filter_map(|event| match event {
             Event::Planned(action) => Some((action.action, action.path.as_str())),
@@ -91,7 +88,7 @@ fn a_dry_run_finds_what_drifted() {
 
 #[test]
 fn more_files_than_a_message_may_ask_for_are_compared() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         for dir in 0..3 {
             let dir = pair.source.join(format!("dir {dir}"));
@@ -103,8 +100,7 @@ fn more_files_than_a_message_may_ask_for_are_compared() {
         pair.sync("before");
         corrupt(&pair.destination.join("dir 0/7"), 0);
         corrupt(&pair.destination.join("dir 2/1399"), 3);
-        let run = pair.run(&["--compare=content"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--compare=content"]);
         pair.assert_copy("in three folders of 1,400 files");
         assert_eq!(run.report().work.files_updated, 2, "{way:?}");
     }
@@ -120,8 +116,7 @@ fn names_of_a_file_stay_names_of_it_when_its_content_is_put_right() {
         pair.sync("before");
         let to = |name: &str| pair.destination.join(name);
         corrupt(&to("a"), 3);
-        let run = pair.run(&["--compare=content"]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&["--compare=content"]);
         assert_eq!(fs::read(to("a")).unwrap(), b"content", "{way:?}");
         let inode = |name: &str| fs::metadata(to(name)).unwrap().ino();
         assert_eq!(inode("a"), inode("folder/b"), "{way:?}");
@@ -135,19 +130,17 @@ fn verified(report: &Report) -> Vec<(&str, &str)> {
 
 #[test]
 fn reading_back_a_destination_in_step_finds_nothing() {
-    for way in Way::EACH {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::EACH) {
         tree::gallery(&pair.source, Shape::Everything);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--verify", "--delete"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--verify", "--delete"]);
             pair.assert_copy(turn);
             let notes = &run.report().notes;
             assert!(notes.iter().any(|note| note.ends_with("all contents read back, 0 differ")), "{notes:?}");
             pair.assert_staging_empty();
         }
         tree::file(&pair.destination.join("theirs"), b"not to be deleted, so no difference");
-        pair.run(&["--verify"]).assert_exit(ExitCode::Done);
+        pair.done(&["--verify"]);
     }
 }
 
@@ -156,8 +149,7 @@ fn reading_back_names_what_the_run_did_not_see() {
     for way in Way::EACH {
         let pair = drifted(way);
         let before = Snapshot::of(&pair.destination);
-        let run = pair.run(&["--verify", "--delete"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--verify", "--delete"]);
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "nothing was to be done");
         let differs = "its content differs";
         assert_eq!(verified(run.report()), [("large", differs), ("small", differs)], "{way:?}");
@@ -173,8 +165,7 @@ fn a_destination_is_verified_without_a_run() {
         tree::file(&pair.destination.join("surplus"), b"");
         tree::set_mode(&pair.destination.join("a/b"), 0o700);
         let before = Snapshot::of(&pair.destination);
-        let run = pair.run(&["--verify", "--dry-run", "--delete"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--verify", "--dry-run", "--delete"]);
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a dry run");
         let mut found = verified(run.report());
         found.sort_unstable();
@@ -191,8 +182,7 @@ fn a_destination_is_verified_without_a_run() {
 
 #[test]
 fn reading_back_finds_nothing_after_folders_moved_and_files_have_several_names() {
-    for way in Way::EACH {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::EACH) {
         fs::create_dir_all(pair.source.join("old/deep")).unwrap();
         fs::write(pair.source.join("old/deep/file"), b"content").unwrap();
         fs::hard_link(pair.source.join("old/deep/file"), pair.source.join("second")).unwrap();
@@ -201,9 +191,8 @@ fn reading_back_finds_nothing_after_folders_moved_and_files_have_several_names()
         pair.sync("before");
         fs::rename(pair.source.join("old"), pair.source.join("new")).unwrap();
         fs::rename(pair.source.join("plain"), pair.source.join("moved")).unwrap();
-        let run = pair.run(&["--verify", "--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&["--verify", "--delete", "--delete-limit=100"]);
         pair.assert_copy("after folders moved");
-        pair.run(&["--verify", "--dry-run", "--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--verify", "--dry-run", "--delete"]);
     }
 }

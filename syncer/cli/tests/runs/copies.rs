@@ -7,8 +7,7 @@ use crate::common::prelude::*;
 
 #[test]
 fn one_of_everything_arrives_and_then_nothing_moves() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::gallery(&pair.source, Shape::Everything);
         let report = pair.sync("one of everything");
         assert_eq!(report.result, RunResult::Succeeded);
@@ -27,8 +26,7 @@ fn one_of_everything_arrives_on_a_disk() {
 
 #[test]
 fn an_empty_tree_is_a_tree() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::set_mtime(&pair.source, 77, 7);
         tree::set_mode(&pair.source, 0o2751);
         pair.sync("nothing at all");
@@ -109,8 +107,7 @@ pub(super) fn rsync(source: &Path, destination: &Path) {
 
 #[test]
 fn both_folders_may_be_given_through_links() {
-    for way in Way::ALL {
-        let mut pair = Pair::new(way);
+    for mut pair in Pair::each(Way::ALL) {
         tree::random(&pair.source, &mut Rng::new(3), 20, Shape::Everything);
         for path in [&mut pair.source, &mut pair.destination] {
             let link = path.with_extension("link");
@@ -129,8 +126,7 @@ fn without_delete_what_only_the_destination_has_stays() {
         fs::create_dir(pair.destination.join("theirs")).unwrap();
         tree::file(&pair.destination.join("theirs/file"), b"theirs");
         let before = Snapshot::of(&pair.destination);
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[]);
         assert_eq!(run.report().work.files_deleted, 0);
         let after = Snapshot::of(&pair.destination);
         assert_eq!(fs::read(pair.destination.join("ours")).unwrap(), b"ours");
@@ -142,8 +138,7 @@ fn without_delete_what_only_the_destination_has_stays() {
 
 #[test]
 fn a_folder_of_volferrys_own_at_the_source_is_not_sent() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         fs::create_dir_all(pair.source.join(".volferry/staging")).unwrap();
         tree::file(&pair.source.join(".volferry/index"), b"of another run");
         tree::file(&pair.source.join("file"), b"content");
@@ -154,12 +149,10 @@ fn a_folder_of_volferrys_own_at_the_source_is_not_sent() {
 
 #[test]
 fn a_socket_is_left_out_and_counted() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         let _socket = UnixListener::bind(pair.source.join("socket")).unwrap();
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         let work = run.report().work;
         assert_eq!((work.files_skipped, work.files_scanned, work.files_created), (1, 1, 1));
         assert!(!pair.destination.join("socket").exists());
@@ -169,8 +162,7 @@ fn a_socket_is_left_out_and_counted() {
 
 #[test]
 fn what_stands_where_the_destination_has_a_socket_takes_its_place() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         fs::create_dir(pair.source.join("directory")).unwrap();
         tree::file(&pair.source.join("directory/file"), b"content");
         tree::file(&pair.source.join("file"), b"content");
@@ -204,8 +196,7 @@ fn a_path_longer_than_the_kernel_takes_at_once_is_synced_or_named() {
     for way in Way::ALL {
         let pair = Pair::new(way);
         let beyond = beyond_the_limit(&pair.source);
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--delete"]);
         let expected = Snapshot::of(&pair.source);
         let differences = expected.differences(&Snapshot::of(&pair.destination), oracle::COPY);
         let [missing] = differences.try_into().unwrap();
@@ -245,8 +236,7 @@ fn a_local_run_keeps_to_the_bandwidth_limit() {
     tree::file(&pair.source.join("large"), &rng.bytes(900_000));
     (0..20).for_each(|n| tree::file(&pair.source.join(format!("small{n}")), &rng.bytes(5_000)));
     for limit in ["--bandwidth-limit=1M", "--bandwidth-limit=1000KB"] {
-        let run = pair.run(&[limit]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[limit]);
         let report = run.report();
         let least = report.work.bytes_changed * 1000 / LIMIT - 100;
         assert!(report.timings.transfer >= least, "{} ms, not {least}", report.timings.transfer);

@@ -6,8 +6,6 @@ use std::time::{Instant, UNIX_EPOCH};
 use crate::common::oracle::{Kind, Node};
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// The number of kills per way; a run may complete after every [`KILLS_BETWEEN_RUNS`].
 const KILLS: u64 = 100;
 const KILLS_BETWEEN_RUNS: u64 = 10;
@@ -49,7 +47,7 @@ impl Stage {
         for version in &versions {
             pair.source = version.clone();
             let begin = Instant::now();
-            pair.run(flags).assert_exit(ExitCode::Done);
+            pair.done(flags);
             span = begin.elapsed();
         }
         Self {
@@ -96,15 +94,9 @@ impl Stage {
         match pair.way {
             Way::Local if self.shards == 1 => vec![pair.start_sync(self.flags)],
             Way::Local => (0..self.shards).map(|index| self.start_shard(index)).collect(),
-            Way::SinkListens => {
-                let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
-                let address = sink.listening().to_string();
-                vec![pair.start_send(&["--connect", &address], self.flags), sink]
-            }
-            Way::SourceListens => {
-                let mut source = pair.start_send(&["--listen", ANY_PORT], self.flags);
-                let address = source.listening().to_string();
-                vec![pair.start_receive(&["--once", "--connect", &address]), source]
+            Way::SinkListens | Way::SourceListens => {
+                let (source, sink) = pair.start_both(self.flags, &[]);
+                vec![source, sink]
             }
         }
     }
@@ -159,7 +151,7 @@ impl Stage {
     #[track_caller]
     fn converge(&self, version: usize, when: &str) {
         let what = format!("{}, {when}", self.what);
-        self.pair.run(self.flags).assert_exit(ExitCode::Done);
+        self.pair.done(self.flags);
         let mut found = self.snapshots[version].differences(&Snapshot::of(&self.pair.destination), COPY);
         found.retain(|line| !line.starts_with("kept:"));
         assert!(found.is_empty(), "{what}: {found:#?}");

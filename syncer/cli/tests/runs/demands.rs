@@ -17,10 +17,8 @@ fn pair() -> Pair {
 }
 
 fn run(pair: &Pair, demands: &[&str]) -> (Ended, Ended) {
-    let mut sink = pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], demands].concat());
-    let address = sink.listening().to_string();
-    let source = pair.start_send(&["--connect", &address], &ASKED).wait();
-    (source, sink.wait())
+    let (source, sink) = pair.start_both(&ASKED, demands);
+    (source.wait(), sink.wait())
 }
 
 #[test]
@@ -114,7 +112,7 @@ fn told(pair: &Pair, demands: &[&str]) -> (ExitCode, String) {
 
 #[test]
 fn a_copy_of_another_source_is_kept_until_that_source_is_accepted() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let mut pair = pair();
         pair.way = way;
         let kept = || fs::read(pair.destination.join("kept")).unwrap();
@@ -150,10 +148,7 @@ fn a_copy_of_another_source_is_kept_until_that_source_is_accepted() {
 
 #[test]
 fn the_source_of_a_copy_is_remembered_when_another_user_makes_the_own_folder_anew() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can remove what is another user's");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let mut pair = pair();
     pair.way = Way::Local;
     assert_eq!(told(&pair, &["--other-source=refuse"]).0, ExitCode::Done, "no source was remembered");

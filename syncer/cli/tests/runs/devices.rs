@@ -9,6 +9,7 @@ use contract::{Action, EntryKind, PlannedAction, Work};
 
 use crate::common::prelude::*;
 use crate::common::{disk, loops::Loop};
+use crate::rehearsals::told;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -60,8 +61,7 @@ impl Stage {
     /// Runs once with success, and checks that the destination begins with the source's bytes.
     #[track_caller]
     pub(crate) fn sync(&self, flags: &[&str], what: &str) -> Report {
-        let run = self.pair.run(flags);
-        run.assert_exit(ExitCode::Done);
+        let run = self.pair.done(flags);
         assert_begins_with(&self.pair.destination, &self.pair.source, what);
         run.report().clone()
     }
@@ -199,8 +199,7 @@ fn a_smaller_device_is_refused_untouched_and_a_larger_one_keeps_its_tail() {
         write(&small.pair.source, 0, &[1; 4096]);
         let before = small.loops[1].as_ref().unwrap().sectors_written();
         for flags in [&[][..], &["--dry-run"]] {
-            let run = small.pair.run(flags);
-            run.assert_exit(ExitCode::Failed);
+            let run = small.pair.run_to(ExitCode::Failed, flags);
             for end in run.ends() {
                 assert_eq!(end.reason(), "DestinationTooSmall", "{way:?}");
                 let message = &end.report().message;
@@ -287,27 +286,11 @@ fn kill_midway(pair: &Pair, source_first: bool) {
     match pair.way {
         Way::Local => wait(pair.start_sync(&[])),
         Way::SinkListens | Way::SourceListens => {
-            let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], &[slow]);
+            let (source, sink) = pair.start_both(&[slow], &[]);
             let (first, second) = if source_first { (source, sink) } else { (sink, source) };
             wait(first);
             second.signal(Signal::TERM);
             let _ = second.wait();
-        }
-    }
-}
-
-/// Runs once with a place below each end.
-fn run_below(pair: &Pair, source: &[&str], destination: &[&str]) -> Run {
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&[source, destination].concat()).wait()),
-        Way::SinkListens | Way::SourceListens => {
-            let mut sink =
-                pair.start_receive(&[&["--once", "--listen", "127.0.0.1:0"], destination].concat());
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], source).wait();
-            Run::Network { source, sink: sink.wait() }
         }
     }
 }
@@ -322,29 +305,20 @@ fn an_image_may_be_below_a_volume_where_no_link_leads_out() {
         write_new(&from, &content);
         let (source, destination) = (pair.source.clone(), pair.destination.clone());
         pair.source = from;
-        run_below(&pair, &[], &["--destination-path=/made/disk.img"]).assert_exit(ExitCode::Done);
+        pair.run_with(&[], &["--destination-path=/made/disk.img"]).assert_exit(ExitCode::Done);
         assert!(fs::read(destination.join("made/disk.img")).unwrap() == content, "{way:?}");
         let secret = pair.dir().join("secret");
         write_new(&secret, b"a secret");
         symlink(&secret, destination.join("link")).unwrap();
-        let refused = run_below(&pair, &[], &["--destination-path=link"]);
+        let refused = pair.run_with(&[], &["--destination-path=link"]);
         refused.assert_exit(ExitCode::Usage);
         assert_eq!(fs::read(&secret).unwrap(), b"a secret", "{way:?}");
         fs::create_dir(source.join("backups")).unwrap();
         fs::rename(destination.join("made/disk.img"), source.join("backups/disk.img")).unwrap();
         (pair.source, pair.destination) = (source, pair.dir().join("restored"));
-        run_below(&pair, &["--source-path=backups/disk.img"], &[]).assert_exit(ExitCode::Done);
+        pair.run_with(&["--source-path=backups/disk.img"], &[]).assert_exit(ExitCode::Done);
         assert!(fs::read(&pair.destination).unwrap() == content, "{way:?}");
     }
-}
-
-fn told(run: &Run) -> Vec<PlannedAction> {
-    let (Run::Local(end) | Run::Network { source: end, .. }) = run;
-    let planned = end.events.iter().filter_map(|event| match event {
-        Event::Planned(action) => Some(action.clone()),
-        _ => None,
-    });
-    planned.collect()
 }
 
 #[test]
@@ -352,8 +326,7 @@ fn a_dry_run_says_whether_a_device_would_change_and_verifies_it() {
     for way in Way::EACH {
         let stage = devices(way, [LEN; 2]);
         fill(&stage.pair.source, LEN, &mut Rng::new(18));
-        let run = stage.pair.run(&["--dry-run"]);
-        run.assert_exit(ExitCode::Done);
+        let run = stage.pair.done(&["--dry-run"]);
         let is_new = stage.loops[1].is_none();
         let (action, kind) =
             if is_new { (Action::Create, EntryKind::File) } else { (Action::Update, EntryKind::Device) };
@@ -366,12 +339,10 @@ fn a_dry_run_says_whether_a_device_would_change_and_verifies_it() {
         assert_eq!(run.report().work.bytes_changed, LEN, "{way:?}");
         let verified = stage.sync(&["--verify"], "verified");
         assert!(verified.notes.iter().any(|note| note.contains("0 parts of them differ")), "{verified:?}");
-        let nothing = stage.pair.run(&["--dry-run", "--verify"]);
-        nothing.assert_exit(ExitCode::Done);
+        let nothing = stage.pair.done(&["--dry-run", "--verify"]);
         assert_eq!(told(&nothing), [], "{way:?}");
         write(&stage.pair.destination, PART + 5, b"rot");
-        let found = stage.pair.run(&["--dry-run", "--verify"]);
-        found.assert_exit(ExitCode::Partial);
+        let found = stage.pair.run_to(ExitCode::Partial, &["--dry-run", "--verify"]);
         let Work { files_failed, bytes_changed, .. } = found.report().work;
         assert_eq!((files_failed, bytes_changed), (1, LEN - PART), "{way:?}");
         let failure = &found.report().failures[0];
@@ -389,8 +360,7 @@ fn a_disk_that_is_full_fails_the_image_and_says_so() {
         let mut stage = Stage::new(way, [End::Image; 2], [24 * MIB; 2]).unwrap();
         write(&stage.pair.source, 0, &Rng::new(19).bytes(24 * MIB as usize));
         stage.pair.destination = disk.path().join("image");
-        let run = stage.pair.run(&[]);
-        run.assert_exit(ExitCode::Partial);
+        let run = stage.pair.run_to(ExitCode::Partial, &[]);
         let Report { failures, work, .. } = run.report();
         assert_eq!(work.files_failed, 1, "{way:?}");
         assert!(failures[0].error.contains("No space left on device"), "{way:?}: {failures:?}");

@@ -29,8 +29,7 @@ fn a_tree_and_a_device_do_not_go_together() {
 #[track_caller]
 fn assert_mismatch(pair: &Pair, named: &Path) {
     for flags in [&[][..], &["--dry-run"]] {
-        let run = pair.run(flags);
-        run.assert_exit(ExitCode::Usage);
+        let run = pair.run_to(ExitCode::Usage, flags);
         for end in run.ends() {
             assert_eq!(end.reason(), "KindMismatch", "{:?}", pair.way);
             let message = &end.report().message;
@@ -44,8 +43,7 @@ fn flags_of_files_and_folders_are_refused() {
     for way in Way::ALL {
         let stage = Stage::new(way, [End::Image; 2], [MIB; 2]).unwrap();
         for flag in ["--delete", "--exclude=x", "--min-size=1", "--no-times", "--force", "--source-path=x"] {
-            let run = stage.pair.run(&[flag]);
-            run.assert_exit(ExitCode::Usage);
+            let run = stage.pair.run_to(ExitCode::Usage, &[flag]);
             let name = flag.split('=').next().unwrap();
             for end in run.ends() {
                 assert_eq!(end.reason(), "NotForDevices", "{way:?} {flag}");
@@ -61,8 +59,7 @@ fn a_device_is_not_synced_onto_itself() {
     let mut stage = Stage::new(Way::Local, [End::Image; 2], [MIB; 2]).unwrap();
     stage.pair.destination = stage.pair.dir().join("link");
     symlink(&stage.pair.source, &stage.pair.destination).unwrap();
-    let run = stage.pair.run(&[]);
-    run.assert_exit(ExitCode::Failed);
+    let run = stage.pair.run_to(ExitCode::Failed, &[]);
     assert_eq!(run.report().reason.as_deref(), Some("SameTree"));
 }
 
@@ -73,8 +70,7 @@ fn an_image_that_another_run_writes_to_is_refused() {
         write_new(&stage.pair.destination, b"old");
         let held = File::open(&stage.pair.destination).unwrap();
         held.lock().unwrap();
-        let run = stage.pair.run(&[]);
-        run.assert_exit(ExitCode::Failed);
+        let run = stage.pair.run_to(ExitCode::Failed, &[]);
         run.ends().for_each(|end| assert_eq!(end.reason(), "DestinationBusy", "{way:?}"));
         assert_eq!(fs::read(&stage.pair.destination).unwrap(), b"old", "{way:?}");
     }
@@ -85,14 +81,12 @@ fn a_source_without_bytes_and_a_place_without_a_folder_are_refused() {
     for way in Way::ALL {
         let stage = Stage::new(way, [End::Image; 2], [0; 2]).unwrap();
         write_new(&stage.pair.destination, b"a good backup");
-        let run = stage.pair.run(&[]);
-        run.assert_exit(ExitCode::Failed);
+        let run = stage.pair.run_to(ExitCode::Failed, &[]);
         run.ends().for_each(|end| assert_eq!(end.reason(), "DeviceUnreadable", "{way:?}"));
         assert_eq!(fs::read(&stage.pair.destination).unwrap(), b"a good backup", "{way:?}");
         let mut stage = Stage::new(way, [End::Image; 2], [MIB; 2]).unwrap();
         stage.pair.destination = stage.pair.dir().join("no/such/image");
-        let run = stage.pair.run(&[]);
-        run.assert_exit(ExitCode::Failed);
+        let run = stage.pair.run_to(ExitCode::Failed, &[]);
         let missing: PathBuf = stage.pair.dir().join("no/such");
         let message = &run.ends().last().unwrap().report().message;
         assert!(message.contains(text(&missing)), "{message}");
@@ -105,8 +99,7 @@ fn an_image_that_something_uses_is_refused_and_stays() {
         let Some(stage) = Stage::new(way, [End::Image; 2], [MIB; 2]) else { return };
         write(&stage.pair.source, 0, &Rng::new(20).bytes(MIB as usize));
         let refused = |by: &str| {
-            let run = stage.pair.run(&[]);
-            run.assert_exit(ExitCode::Failed);
+            let run = stage.pair.run_to(ExitCode::Failed, &[]);
             run.ends().for_each(|end| assert_eq!(end.reason(), "DestinationBusy", "{way:?}"));
             let (Run::Local(sink) | Run::Network { sink, .. }) = &run;
             let message = sink.report().message.clone();
@@ -130,7 +123,7 @@ fn an_image_that_something_uses_is_refused_and_stays() {
             refused(&format!("in use by the loop device {}", device.device.display()));
             assert!(fs::read(&stage.pair.destination).unwrap().iter().all(|byte| *byte == 0), "{way:?}");
         }
-        stage.pair.run(&[]).assert_exit(ExitCode::Done);
+        stage.pair.done(&[]);
     }
 }
 

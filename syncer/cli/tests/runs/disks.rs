@@ -50,8 +50,7 @@ fn assert_named(pair: &Pair, old: &Path, report: &Report, error: &str) {
 fn run_out_of_room(pair: &Pair, error: &str, make_room: impl FnOnce()) {
     let old = pair.dir().join("old");
     run(Command::new("cp").arg("-a").args([&pair.destination, &old])).unwrap();
-    let out = pair.run(&["--delete", "--force"]);
-    out.assert_exit(ExitCode::Partial);
+    let out = pair.run_to(ExitCode::Partial, &["--delete", "--force"]);
     let report = out.report();
     assert!(
         report.failures.iter().all(|failure| failure.error.contains(error)),
@@ -126,8 +125,7 @@ fn a_file_that_the_disk_has_lost_is_named_and_the_destination_keeps_its_own() {
     for pair in &pairs {
         let before =
             ["broken small", "broken large"].map(|name| fs::read(pair.destination.join(name)).unwrap());
-        let out = pair.run(&["--delete"]);
-        out.assert_exit(ExitCode::Partial);
+        let out = pair.run_to(ExitCode::Partial, &["--delete"]);
         let report = out.report();
         let mut named: Vec<_> = report.failures.iter().map(|failure| failure.path.as_str()).collect();
         named.sort_unstable();

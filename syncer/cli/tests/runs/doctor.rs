@@ -139,7 +139,7 @@ fn the_way_to_a_receiving_end_is_checked_by_a_run_that_changes_nothing() {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.destination.join("theirs"), b"there");
     let before = Snapshot::of(&pair.destination);
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+    let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
     let (identity, address) = (pair.key("source"), sink.listening().to_string());
     let check = ["--connect", &address, "--identity", text(&identity), "--connect-timeout"];
     let within = |seconds| found(&[&check[..], &[seconds]].concat());

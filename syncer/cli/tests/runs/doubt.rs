@@ -48,7 +48,7 @@ fn a_run_that_compares_content_clears_the_doubt() {
             let path = pair.destination.join(name);
             File::open(&path).unwrap().set_modified(path.metadata().unwrap().modified().unwrap()).unwrap();
         }
-        pair.run(&["--compare", "content"]).assert_exit(ExitCode::Done);
+        pair.done(&["--compare", "content"]);
         pair.sync_unchanged("after that");
     }
 }
@@ -59,10 +59,7 @@ fn a_run_that_is_killed_leaves_a_mark_and_the_next_removes_it() {
     for seed in 0..20 {
         tree::file(&pair.source.join(format!("more {seed}")), &Rng::new(seed).bytes(300_000));
     }
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-    let relay = Relay::start(sink.listening(), 1_000_000);
-    let source = pair.start_send(&["--connect", &relay.address().to_string()], &[]);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(1_000_000, &[]);
     sink.signal(Signal::KILL);
     relay.release();
     drop([source.wait(), sink.wait()]);
@@ -78,8 +75,7 @@ fn a_run_that_does_not_look_at_what_is_in_doubt_leaves_it_to_one_that_does() {
             let pair = in_step(way);
             File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
             lose_the_end(&pair.destination.join("small"));
-            let partial = pair.run(flags);
-            partial.assert_exit(ExitCode::Done);
+            let partial = pair.done(flags);
             assert_eq!(pair.marks().len(), 1, "{way:?} {flags:?}");
             let is_told = partial.report().notes.iter().any(|note| note.contains("was cut off"));
             assert!(is_told, "{way:?} {flags:?}: {:?}", partial.report().notes);

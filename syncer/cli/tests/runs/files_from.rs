@@ -56,8 +56,7 @@ fn a_run_of_listed_paths_makes_the_tree_that_rsyncs_makes() {
         assert!(Command::new("rsync").args(args).status().unwrap().success());
         let expected = Snapshot::of(&peer);
         for turn in ["first", "second"] {
-            let run = pair.run(&[&list, "--delete", "--delete-limit=100"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&[&list, "--delete", "--delete-limit=100"]);
             let what = format!("{way:?}, {listed:?}, {turn} run");
             // The root has rsync's time only if the list names the root itself.
             let here = Snapshot::of(&pair.destination);
@@ -77,8 +76,8 @@ fn listed_paths_that_are_not_there_have_failed_and_keep_deletes_back() {
         fill_source(&pair.source);
         fill_destination(&pair.destination);
         let list = list(&pair, "none\nalso/none\nlink/f\ntop/below\nc\nother/theirs\n");
-        let run = pair.run(&["--files-from", text(&list), "--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Partial);
+        let run =
+            pair.run_to(ExitCode::Partial, &["--files-from", text(&list), "--delete", "--delete-limit=100"]);
         let failures = &run.report().failures;
         let mut failed: Vec<_> =
             failures.iter().map(|failure| (failure.path.as_str(), failure.error.as_str())).collect();
@@ -103,13 +102,11 @@ fn listed_paths_that_are_not_there_have_failed_and_keep_deletes_back() {
 
 #[test]
 fn names_end_with_a_nul_if_the_list_says_so() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["#a\nb", "c", "d"], "source");
         let list = list(&pair, "./#a\nb\0c\0");
-        pair.run(&["-0", "--files-from", text(&list)]).assert_exit(ExitCode::Done);
-        let there = Snapshot::of(&pair.destination);
-        assert_eq!(there.entries().map(|(path, _)| path).collect::<Vec<_>>(), [b"#a\nb".as_slice(), b"c"]);
+        pair.done(&["-0", "--files-from", text(&list)]);
+        assert_eq!(Snapshot::of(&pair.destination).paths(), ["#a\\nb", "c"]);
     }
 }
 
@@ -121,13 +118,8 @@ fn patterns_and_ignore_files_count_among_listed_paths() {
         files(&pair.source, &["a/.gitignore"], "*.o\n");
         let list = list(&pair, "a/keep\na/x.tmp\na/x.o\n");
         let flags = ["--files-from", text(&list), "--exclude=*.tmp", "--ignore-files"];
-        pair.run(&flags).assert_exit(ExitCode::Done);
-        let there = Snapshot::of(&pair.destination);
-        assert_eq!(
-            there.entries().map(|(path, _)| path).collect::<Vec<_>>(),
-            [b"a".as_slice(), b"a/keep"],
-            "{way:?}"
-        );
+        pair.done(&flags);
+        assert_eq!(Snapshot::of(&pair.destination).paths(), ["a", "a/keep"], "{way:?}");
     }
 }
 

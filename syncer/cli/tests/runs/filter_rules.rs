@@ -150,7 +150,7 @@ fn random_rules_on_random_trees_decide_as_in_rsync() {
         let filters: Vec<String> = rules.iter().map(|rule| format!("--filter={rule}")).collect();
         let mut flags = vec!["--delete", "--delete-limit=100", "--force"];
         flags.extend(filters.iter().map(String::as_str));
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         let found = shape(&pair.destination);
         let differs = |a: &[String], b: &[String]| -> Vec<String> {
             a.iter().filter(|line| !b.contains(line)).cloned().collect()
@@ -181,7 +181,7 @@ fn what_a_file_of_rules_excludes_is_neither_sent_nor_changed_nor_deleted() {
         }
         let flags = ["--filter=: .rules", "--delete", "--delete-limit=100"];
         for turn in ["first", "second"] {
-            pair.run(&flags).assert_exit(ExitCode::Done);
+            pair.done(&flags);
             let expected = [
                 "c.tmp source",
                 "sub /",
@@ -205,8 +205,7 @@ fn a_folder_whose_rules_cannot_be_read_is_left_out_and_named() {
         fs::create_dir(pair.source.join("sub")).unwrap();
         tree::file(&pair.source.join("sub/secret"), b"source");
         tree::file(&pair.source.join("sub/.rules"), b"- secret\nnonsense\n");
-        let run = pair.run(&["--filter=: .rules"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--filter=: .rules"]);
         assert!(!pair.destination.join("sub/secret").exists(), "{way:?}");
         let [failure] = run.report().failures.as_slice() else { panic!("{:?}", run.report().failures) };
         assert_eq!(failure.path, "sub/.rules", "{way:?}");
@@ -230,7 +229,7 @@ fn a_rule_is_typed_as_for_rsync() {
         let pair = Pair::new(Way::Local);
         tree::file(&pair.source.join("left"), b"out");
         tree::file(&pair.source.join("taken"), b"along");
-        pair.run(flags).assert_exit(ExitCode::Done);
+        pair.done(flags);
         assert!(
             pair.destination.join("taken").exists() && !pair.destination.join("left").exists(),
             "{flags:?}"

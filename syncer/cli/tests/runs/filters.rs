@@ -5,15 +5,7 @@ use std::time::SystemTime;
 use contract::Work;
 
 use crate::common::prelude::*;
-
-/// Makes files with these paths, each holding `content`.
-fn files(root: &Path, paths: &[&str], content: &str) {
-    for path in paths {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        tree::file(&path, content.as_bytes());
-    }
-}
+use crate::common::tree::files;
 
 fn read(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap_or_else(|error| error.to_string())
@@ -35,8 +27,7 @@ fn what_is_excluded_is_neither_sent_nor_changed_nor_deleted() {
         );
         let before = Snapshot::of(&pair.destination);
         let flags = ["--delete", "--delete-limit=100", "--exclude=*.tmp", "--exclude=/cache/"];
-        let run = pair.run(&flags);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&flags);
         for path in ["keep", "sub/keep"] {
             assert_eq!(read(&pair.destination, path), "source", "{way:?}: {path}");
         }
@@ -62,11 +53,9 @@ fn a_directory_stays_for_what_is_excluded_in_it_and_the_rest_of_it_goes() {
         files(&pair.destination, &["gone/a", "gone/b/c", "gone/b/kept.tmp"], "destination");
         tree::set_mode(&pair.destination.join("gone/b"), 0o555);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
             let there = Snapshot::of(&pair.destination);
-            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
-            assert_eq!(paths, ["gone", "gone/b", "gone/b/kept.tmp", "keep"], "{way:?}, {turn} run");
+            assert_eq!(there.paths(), ["gone", "gone/b", "gone/b/kept.tmp", "keep"], "{way:?}, {turn} run");
             assert_eq!(there.at(b"gone/b").unwrap().mode, 0o555, "{way:?}, {turn} run");
             let deleted = run.report().work.files_deleted;
             assert_eq!(deleted, if turn == "first" { 2 } else { 0 }, "{way:?}, {turn} run");
@@ -76,12 +65,10 @@ fn a_directory_stays_for_what_is_excluded_in_it_and_the_rest_of_it_goes() {
 
 #[test]
 fn a_directory_that_holds_what_is_excluded_does_not_give_way_to_a_file() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["x", "y"], "source");
         files(&pair.destination, &["x/kept.tmp"], "destination");
-        let run = pair.run(&["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--delete", "--delete-limit=100", "--exclude=*.tmp"]);
         assert_eq!(read(&pair.destination, "x/kept.tmp"), "destination");
         assert_eq!(read(&pair.destination, "y"), "source");
         let [failure] = run.report().failures.as_slice() else { panic!("{:?}", run.report().failures) };
@@ -101,8 +88,7 @@ fn an_include_list_leaves_the_rest_alone() {
         files(&pair.destination, &["docs/old.md", "src/main.rs", "other/file"], "destination");
         let flags =
             ["--delete", "--delete-limit=100", "--include=/docs", "--include=*.md", "--exclude=*.bak"];
-        let run = pair.run(&flags);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&flags);
         for path in ["docs/a.md", "docs/deep/b.md", "README.md"] {
             assert_eq!(read(&pair.destination, path), "source", "{way:?}: {path}");
         }
@@ -112,8 +98,7 @@ fn an_include_list_leaves_the_rest_alone() {
         for path in ["docs/old.md", "docs/c.bak"] {
             assert!(!pair.destination.join(path).exists(), "{way:?}: {path}");
         }
-        let again = pair.run(&flags);
-        again.assert_exit(ExitCode::Done);
+        let again = pair.done(&flags);
         let work = again.report().work;
         assert_eq!((work.files_created, work.files_updated, work.files_deleted), (0, 0, 0), "{way:?}");
     }
@@ -121,20 +106,16 @@ fn an_include_list_leaves_the_rest_alone() {
 
 #[test]
 fn a_later_pattern_takes_an_earlier_one_back() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["a.log", "keep.log", "-x"], "source");
-        let run = pair.run(&["--exclude=*.log", "--exclude=!keep.log", "--exclude=-x"]);
-        run.assert_exit(ExitCode::Done);
-        let there = Snapshot::of(&pair.destination);
-        assert_eq!(there.entries().map(|(path, _)| path).collect::<Vec<_>>(), [b"keep.log"]);
+        pair.done(&["--exclude=*.log", "--exclude=!keep.log", "--exclude=-x"]);
+        assert_eq!(Snapshot::of(&pair.destination).paths(), ["keep.log"]);
     }
 }
 
 #[test]
 fn a_pattern_that_is_none_is_refused_as_a_wrong_command_line() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["a"], "source");
         pair.sync("before");
         files(&pair.source, &["b"], "source");
@@ -150,8 +131,7 @@ fn a_pattern_that_is_none_is_refused_as_a_wrong_command_line() {
 
 #[test]
 fn rules_of_rsync_are_refused_before_anything_is_deleted() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         files(&pair.source, &["a"], "source");
         pair.sync("before");
         files(&pair.destination, &["q/x.tmp", "sub/f"], "destination");
@@ -185,8 +165,7 @@ fn a_pattern_that_matches_nothing_or_less_than_in_rsync_is_noted() {
         files(&pair.source, &["a/b/f", "x.tmp"], "source");
         files(&pair.destination, &["q/a/b/f", "y.bak"], "destination");
         let patterns = ["--exclude=a/b", "--exclude=*.tmp", "--exclude=*.bak", "--exclude=*.orig"];
-        let run = pair.run(&patterns);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&patterns);
         let [idle, deeper] = run.report().notes.as_slice() else { panic!("{:?}", run.report().notes) };
         assert_eq!(idle, "the pattern `*.orig` matched nothing", "{way:?}");
         assert!(deeper.contains("does not match q/a/b") && deeper.contains("`**/a/b`"), "{way:?}: {deeper}");
@@ -216,12 +195,10 @@ fn a_file_outside_of_the_size_limits_is_neither_sent_nor_changed_nor_deleted() {
         let before = Snapshot::of(&pair.destination);
         let flags = ["--delete", "--delete-limit=100", "--min-size=10", "--max-size=2Ki"];
         for turn in ["first", "second"] {
-            let run = pair.run(&flags);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&flags);
             let there = Snapshot::of(&pair.destination);
-            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
             assert_eq!(
-                paths,
+                there.paths(),
                 ["d", "d/most", "grew", "least", "old", "old/a", "theirs"],
                 "{way:?}, {turn} run"
             );
@@ -271,16 +248,17 @@ fn ignore_files_count_for_their_folder_and_all_below_when_asked() {
         let pair = Pair::new(way);
         ignoring(&pair);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--ignore-files", "--delete"]);
-            run.assert_exit(ExitCode::Done);
-            let there = Snapshot::of(&pair.destination);
-            let paths: Vec<_> = there.entries().map(|(path, _)| path.escape_ascii().to_string()).collect();
-            assert_eq!(paths, [&all[..], &rest].concat(), "{way:?}, {turn} run");
+            let run = pair.done(&["--ignore-files", "--delete"]);
+            assert_eq!(
+                Snapshot::of(&pair.destination).paths(),
+                [&all[..], &rest].concat(),
+                "{way:?}, {turn} run"
+            );
             let work = run.report().work;
             assert_eq!(work.files_created, if turn == "first" { 12 } else { 0 }, "{way:?}, {turn} run");
             assert_eq!((work.files_scanned, work.files_updated, work.files_deleted), (12, 0, 0));
         }
-        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete"]);
         pair.assert_copy("without the flag they are files like any other");
     }
 }
@@ -309,8 +287,7 @@ fn what_the_sources_ignore_files_match_stays_at_the_destination() {
         tree::file(&pair.destination.join("gone/.gitignore"), b"b\n");
         let before = Snapshot::of(&pair.destination);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--ignore-files", "--delete", "--delete-limit=100"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--ignore-files", "--delete", "--delete-limit=100"]);
             let there = Snapshot::of(&pair.destination);
             for path in
                 ["a.o", "theirs.o", "build", "build/x/y", "sub/theirs.o", "sub/deep/keep.o", "gone/a.o"]
@@ -334,8 +311,7 @@ fn a_folder_whose_ignore_file_cannot_be_read_is_left_alone_and_named() {
         files(&pair.source, &["secret/key", "keep"], "source");
         tree::file(&pair.source.join("secret/.gitignore"), &vec![b'a'; (256 << 10) + 1]);
         files(&pair.destination, &["secret/old"], "destination");
-        let run = pair.run(&["--ignore-files", "--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--ignore-files", "--delete", "--delete-limit=100"]);
         let [failure] = run.report().failures.as_slice() else { panic!("{:?}", run.report().failures) };
         assert_eq!(failure.path, "secret/.gitignore");
         assert!(!pair.destination.join("secret/key").exists(), "{way:?}");
@@ -379,7 +355,7 @@ fn files_that_are_newer_at_the_destination_stay_as_with_rsync() {
         assert!(rsync.success());
         for compare in ["metadata", "content"] {
             let flags = ["--update", "--delete", "--delete-limit=100", "--compare", compare, "--verify"];
-            pair.run(&flags).assert_exit(ExitCode::Done);
+            pair.done(&flags);
             let there = Snapshot::of(&pair.destination);
             for name in
                 ["older", "newer", "same time", "dir/newer", "dir/older", "new", "was a folder", "mode"]
@@ -412,17 +388,16 @@ fn a_folder_that_stays_for_what_is_excluded_in_it_is_no_difference() {
         for name in ["gone/file", "gone/cache/file", "deep/in/cache/file"] {
             tree::file(&pair.destination.join(name), b"content");
         }
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         assert!(
             !pair.destination.join("gone/file").exists()
                 && pair.destination.join("deep/in/cache/file").exists()
         );
         let rehearsal = [&flags[..], &["--dry-run"]].concat();
-        pair.run(&rehearsal).assert_exit(ExitCode::Done);
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&rehearsal);
+        pair.done(&flags);
         fs::create_dir(pair.destination.join("gone/empty")).unwrap();
-        let differs = pair.run(&rehearsal);
-        differs.assert_exit(ExitCode::Partial);
+        let differs = pair.run_to(ExitCode::Partial, &rehearsal);
         assert_eq!(differs.report().failures[0].path, "gone", "{way:?}");
     }
 }

@@ -23,8 +23,7 @@ fn more_deletes_than_the_limit_are_refused_and_as_many_are_not() {
             assert!(message.contains(part), "{message}");
         }
         pair.refuse(&["--delete", "--delete-limit=59"], ExitCode::Guard, "DeleteLimitExceeded");
-        let run = pair.run(&["--delete", "--delete-limit=60"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete", "--delete-limit=60"]);
         assert_eq!(run.report().work.files_deleted, 6);
         pair.assert_copy("after a run within the limit");
     }
@@ -38,7 +37,7 @@ fn more_deletes_than_a_number_are_refused_and_as_many_are_not() {
         let run = pair.refuse(&["--delete", "--max-delete=3"], ExitCode::Guard, "DeleteLimitExceeded");
         let message = &run.ends().next().unwrap().report().message;
         assert!(message.contains("4 entries, more than the 3"), "{message}");
-        pair.run(&["--delete", "--max-delete=4"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--max-delete=4"]);
         pair.assert_copy("after a run within the number");
     }
 }
@@ -130,8 +129,7 @@ fn force_overrides_the_limit() {
     for way in Way::ALL {
         let pair = ten_files(way);
         (0..9).for_each(|i| fs::remove_file(pair.source.join(i.to_string())).unwrap());
-        let run = pair.run(&["--delete", "--delete-limit=0", "--force"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete", "--delete-limit=0", "--force"]);
         let notes = &run.report().notes;
         assert!(
             notes.iter().any(|note| note.contains("--force overrode") && note.contains("9 of 10")),
@@ -148,7 +146,7 @@ fn an_emptied_source_is_refused_whatever_the_limit_and_force_overrides() {
         (0..10).for_each(|i| fs::remove_file(pair.source.join(i.to_string())).unwrap());
         let run = pair.refuse(&["--delete", "--delete-limit=100"], ExitCode::Guard, "SourceEmpty");
         assert!(run.ends().all(|end| end.report().message.contains("10 entries")), "{run:?}");
-        pair.run(&["--delete", "--force"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--force"]);
         pair.assert_copy("after a forced run");
     }
 }
@@ -160,7 +158,7 @@ fn a_destination_that_is_not_the_one_of_last_time_is_refused_and_force_overrides
         let volume = pair.run(&[]).report().volume.unwrap().to_string();
         let expect = format!("--expect-volume={volume}");
         tree::file(&pair.source.join("new"), b"new");
-        pair.run(&["--delete", &expect]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", &expect]);
         fs::remove_dir_all(&pair.destination).unwrap();
         fs::create_dir(&pair.destination).unwrap();
         let run = pair.refuse(&["--delete", &expect], ExitCode::Guard, "OtherDestination");
@@ -170,8 +168,7 @@ fn a_destination_that_is_not_the_one_of_last_time_is_refused_and_force_overrides
             0,
             "a refused destination has nothing new"
         );
-        let run = pair.run(&["--delete", &expect, "--force"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete", &expect, "--force"]);
         let report = run.report();
         assert!(report.notes.iter().any(|note| note.contains(&volume)), "{:?}", report.notes);
         let other = report.volume.unwrap().to_string();
@@ -179,7 +176,7 @@ fn a_destination_that_is_not_the_one_of_last_time_is_refused_and_force_overrides
         pair.assert_copy("after a forced run");
         tree::file(&pair.source.join("newer"), b"newer");
         pair.refuse(&["--delete", &expect], ExitCode::Guard, "OtherDestination");
-        pair.run(&["--delete", &format!("--expect-volume={other}")]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", &format!("--expect-volume={other}")]);
         pair.assert_copy("after a run that expected the new destination");
     }
 }
@@ -189,30 +186,15 @@ fn an_empty_source_without_delete_is_no_danger() {
     for way in Way::ALL {
         let pair = ten_files(way);
         (0..10).for_each(|i| fs::remove_file(pair.source.join(i.to_string())).unwrap());
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[]);
         assert_eq!(run.report().work.files_deleted, 0);
         assert!((0..10).all(|i| pair.destination.join(i.to_string()).exists()));
     }
 }
 
 #[test]
-fn what_is_below_a_deleted_directory_counts() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
-        fs::create_dir(pair.source.join("dir")).unwrap();
-        (0..8).for_each(|i| tree::file(&pair.source.join(format!("dir/{i}")), b"content"));
-        tree::file(&pair.source.join("file"), b"content");
-        pair.sync("before");
-        fs::remove_dir_all(pair.source.join("dir")).unwrap();
-        pair.refuse(&["--delete"], ExitCode::Guard, "DeleteLimitExceeded");
-    }
-}
-
-#[test]
 fn what_is_below_a_directory_that_becomes_a_file_counts() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         fs::create_dir(pair.source.join("dir")).unwrap();
         (0..8).for_each(|i| tree::file(&pair.source.join(format!("dir/{i}")), b"content"));
         tree::file(&pair.source.join("file"), b"content");
@@ -220,7 +202,7 @@ fn what_is_below_a_directory_that_becomes_a_file_counts() {
         fs::remove_dir_all(pair.source.join("dir")).unwrap();
         tree::file(&pair.source.join("dir"), b"a file now");
         pair.refuse(&["--delete"], ExitCode::Guard, "DeleteLimitExceeded");
-        pair.run(&["--delete", "--force"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--force"]);
         pair.assert_copy("after a forced run");
     }
 }
@@ -242,9 +224,8 @@ fn a_folder_that_another_job_writes_to_is_not_deleted_or_replaced() {
         fs::remove_file(pair.source.join("theirs")).unwrap();
         fs::create_dir_all(pair.source.join("theirs/deep")).unwrap();
         refused("the folder stays without what Volferry keeps in it");
-        pair.run(&[]).assert_exit(ExitCode::Done);
-        let run = pair.run(&["--delete", "--force"]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&[]);
+        let run = pair.done(&["--delete", "--force"]);
         assert!(
             run.report().notes.iter().any(|note| note.contains("another job")),
             "{:?}",
@@ -260,8 +241,7 @@ fn a_source_that_only_had_a_snapshot_taken_is_no_destination_of_runs() {
     tree::file(&pair.source.join("a"), b"content");
     let created = Command::new(program()).args(["snapshot", "create", text(&pair.source)]).output().unwrap();
     assert!(created.status.success(), "{created:?}");
-    let run = pair.run(&["--delete"]);
-    run.assert_exit(ExitCode::Done);
+    let run = pair.done(&["--delete"]);
     assert_eq!(run.report().notes, [""; 0]);
 }
 
@@ -279,8 +259,7 @@ fn a_copy_is_not_synced_back_onto_newer_files() {
         pair.destination = third;
         assert!(noted(pair.run(&["--delete"]).report()), "{way:?}");
         fs::remove_file(pair.source.join("9")).unwrap();
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         assert_eq!(run.report().work.files_deleted, 1, "{way:?}");
         // Here the source and the destination are mixed up.
         pair.destination = theirs;
@@ -288,11 +267,10 @@ fn a_copy_is_not_synced_back_onto_newer_files() {
         tree::file(&pair.destination.join("5"), b"changed since");
         let run = pair.refuse(&["--delete", "--dry-run"], ExitCode::Guard, "WrongDirection");
         assert!(run.ends().all(|end| end.report().message.contains("2 files")), "{run:?}");
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Guard);
+        let run = pair.run_to(ExitCode::Guard, &["--delete"]);
         assert!(run.ends().all(|end| end.reason() == "WrongDirection"), "{run:?}");
         assert!(pair.destination.join("newer").exists());
-        pair.run(&["--delete", "--force"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--force"]);
         assert!(!pair.destination.join("newer").exists());
     }
 }
@@ -303,8 +281,7 @@ fn a_missing_destination_that_is_not_the_expected_one_is_not_made() {
         let mut pair = Pair::new(way);
         tree::file(&pair.source.join("file"), b"content");
         pair.destination = pair.dir().join("missing");
-        let run = pair.run(&["--expect-volume=00000000000000000000000000000001"]);
-        run.assert_exit(ExitCode::Guard);
+        pair.run_to(ExitCode::Guard, &["--expect-volume=00000000000000000000000000000001"]);
         assert!(!pair.destination.exists(), "{way:?}");
     }
 }

@@ -58,8 +58,7 @@ fn a_file_whose_first_name_is_gone_does_not_move() {
 
 #[test]
 fn names_that_part_at_the_source_part_at_the_destination() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         linked(&pair);
         // Each becomes a file of its own with the same content and time.
         for name in ["b/file", "a/file"] {
@@ -76,8 +75,7 @@ fn names_that_part_at_the_source_part_at_the_destination() {
 
 #[test]
 fn folders_that_move_take_their_names_along() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         linked(&pair);
         let root = &pair.source;
         fs::rename(root.join("c"), root.join("moved")).unwrap();
@@ -99,8 +97,7 @@ fn folders_that_move_take_their_names_along() {
 
 #[test]
 fn two_files_that_the_destination_has_as_one_become_two() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         for name in ["1", "2", "3", "4"] {
             tree::file(&pair.source.join(name), &CONTENT);
             tree::set_mtime(&pair.source.join(name), 5, 5);
@@ -119,8 +116,7 @@ fn two_files_that_the_destination_has_as_one_become_two() {
 
 #[test]
 fn names_that_were_copied_at_the_destination_are_linked_again() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         linked(&pair);
         for name in ["a/file", "c/deep/file"] {
             let path = pair.destination.join(name);
@@ -144,8 +140,7 @@ fn a_name_that_is_left_out_is_no_name() {
         tree::file(&pair.source.join("a.tmp"), &CONTENT);
         fs::hard_link(pair.source.join("a.tmp"), pair.source.join("file")).unwrap();
         fs::hard_link(pair.source.join("a.tmp"), pair.dir().join("outside")).unwrap();
-        let run = pair.run(&["--exclude=*.tmp"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--exclude=*.tmp"]);
         assert_eq!(fs::read(pair.destination.join("file")).unwrap(), CONTENT, "{way:?}");
         assert_eq!(run.report().work.bytes_total, CONTENT.len() as u64);
         assert_eq!(pair.run(&["--exclude=*.tmp"]).report().work.files_updated, 0, "{way:?}");
@@ -158,11 +153,11 @@ fn links_that_are_not_wanted_become_files() {
         let pair = Pair::new(way);
         tree::file(&pair.source.join("file"), &CONTENT);
         fs::hard_link(pair.source.join("file"), pair.source.join("name")).unwrap();
-        pair.run(&["--no-hard-links"]).assert_exit(ExitCode::Done);
+        pair.done(&["--no-hard-links"]);
         assert!(!is_one_file(&pair.destination, &["file", "name"]), "{way:?}");
         let before = Snapshot::of(&pair.destination);
         before.assert_like(&Snapshot::of(&pair.source), Aspects { links: false, ..COPY }, "files");
-        pair.run(&["--no-hard-links"]).assert_exit(ExitCode::Done);
+        pair.done(&["--no-hard-links"]);
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "again");
     }
 }
@@ -175,7 +170,7 @@ fn without_delete_what_only_the_destination_has_keeps_its_file() {
         fs::hard_link(pair.destination.join("a/file"), pair.destination.join("theirs")).unwrap();
         fs::remove_file(pair.source.join("b/file")).unwrap();
         fs::write(pair.source.join("a/file"), "new content").unwrap();
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         for name in ["a/file", "a/second", "c/deep/file"] {
             assert_eq!(fs::read(pair.destination.join(name)).unwrap(), b"new content", "{way:?}: {name}");
         }
@@ -217,10 +212,9 @@ fn without_hard_links_names_of_one_file_at_the_destination_are_separated() {
         ["b", "c"].iter().for_each(|name| {
             fs::hard_link(pair.destination.join("a"), pair.destination.join(name)).unwrap();
         });
-        pair.run(&["--no-hard-links"]).assert_exit(ExitCode::Done);
+        pair.done(&["--no-hard-links"]);
         pair.assert_copy("names apart");
-        let again = pair.run(&["--no-hard-links"]);
-        again.assert_exit(ExitCode::Done);
+        let again = pair.done(&["--no-hard-links"]);
         assert_eq!(again.report().work.files_updated, 0, "{way:?}");
     }
 }
@@ -228,9 +222,7 @@ fn without_hard_links_names_of_one_file_at_the_destination_are_separated() {
 /// A name of a file leaves it in the same run, which moves the file's change time.
 #[test]
 fn a_file_that_gets_rights_and_loses_a_name_is_not_taken_for_another_process_work() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for (way, other_name) in Way::ALL.iter().flat_map(|way| [(*way, false), (*way, true)]) {
         let pair = Pair::new(way);
         let given = pair.source.join("given");
@@ -251,7 +243,7 @@ fn a_file_that_gets_rights_and_loses_a_name_is_not_taken_for_another_process_wor
         let backup = format!("--backup-dir={}", text(&pair.dir().join("old")));
         let flags = ["--delete=before", &backup];
         let flags = if way == Way::Local { &flags[..] } else { &flags[..1] };
-        pair.run(flags).assert_exit(ExitCode::Done);
+        pair.done(flags);
         let stat = fs::metadata(&there).unwrap();
         assert_eq!((stat.uid(), stat.mode() & 0o7777, stat.nlink()), (1000, 0o4755, 2), "{way:?}");
         assert!(is_one_file(&pair.destination, &["given", "kept"]), "{way:?}");
@@ -277,7 +269,7 @@ fn a_newer_file_of_several_names_is_left_alone_where_that_is_asked_for() {
         for (own, other) in [("b", "a"), ("a", "b")] {
             let pair = linked_source();
             newer(&pair.destination.join(own));
-            pair.run(&["--update"]).assert_exit(ExitCode::Done);
+            pair.done(&["--update"]);
             assert_eq!(fs::read(pair.destination.join(own)).unwrap(), b"newer", "{way:?} {own}");
             assert_eq!(fs::read(pair.destination.join(other)).unwrap(), CONTENT, "{way:?} {other}");
         }
@@ -288,7 +280,7 @@ fn a_newer_file_of_several_names_is_left_alone_where_that_is_asked_for() {
         }
         newer(&pair.destination.join("a"));
         fs::hard_link(pair.destination.join("a"), pair.destination.join("b")).unwrap();
-        pair.run(&["--update"]).assert_exit(ExitCode::Done);
+        pair.done(&["--update"]);
         assert_eq!(fs::read(pair.destination.join("b")).unwrap(), b"newer", "{way:?}: both names are newer");
     }
 }
@@ -307,8 +299,8 @@ fn with_more_names_at_the_destination(way: Way) -> Pair {
 fn a_file_that_has_more_names_at_the_destination_is_equal_and_moves() {
     for way in Way::EACH {
         let pair = with_more_names_at_the_destination(way);
-        pair.run(&["--verify"]).assert_exit(ExitCode::Done);
-        pair.run(&["--remove-source-files"]).assert_exit(ExitCode::Done);
+        pair.done(&["--verify"]);
+        pair.done(&["--remove-source-files"]);
         assert!(!pair.source.join("b").exists() && pair.destination.join("b").exists(), "{way:?}");
         pair.assert_staging_empty();
     }
@@ -323,8 +315,7 @@ fn damage_of_a_file_that_has_more_names_at_the_destination_is_found() {
         damaged.write_all_at(b"damage", 100).unwrap();
         damaged.set_modified(time).unwrap();
         for flags in [&["--verify"][..], &["--verify", "--dry-run"]] {
-            let run = pair.run(flags);
-            run.assert_exit(ExitCode::Partial);
+            let run = pair.run_to(ExitCode::Partial, flags);
             assert_eq!(run.report().work.files_failed, 1, "{way:?} {flags:?}");
         }
     }

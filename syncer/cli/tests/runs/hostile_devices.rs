@@ -169,7 +169,7 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     let folder = pair.source.clone();
     pair.source = folder.join("image");
     let before = Snapshot::of(&folder);
-    let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
+    let mut source = pair.start_send(&["--listen", ANY_PORT], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
     peer.say(&Message::Welcome(syncer::internals::wire::Welcome { version: "0".into(), dry_run: false }));
     assert!(matches!(peer.hear(), Some(Message::Hello(hello)) if hello.device == Some(LEN)));
@@ -217,13 +217,7 @@ fn what_the_sink_says_it_has_of_a_device_may_be_anything() {
         sketch(0, &[0]),
     ];
     for request in requests {
-        let ended = against_source(|peer| {
-            peer.say(&request);
-            peer.say(&Message::NeedsEnd);
-            while !matches!(peer.hear(), Some(Message::SourceDone(_)) | None) {}
-            peer.say(&Message::Report(Box::default()));
-            while peer.hear().is_some() {}
-        });
+        let ended = against_source(|peer| peer.request(&request));
         ended.assert_exit(ExitCode::Done);
         assert_eq!(ended.report().result, RunResult::Succeeded);
     }

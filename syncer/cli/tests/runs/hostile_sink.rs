@@ -25,7 +25,7 @@ fn against_source(attack: impl FnOnce(&mut Hostile)) -> Ended {
     put(&pair.source.join("tiny"), b"t");
     put(&pair.dir().join("secret"), b"a secret");
     let before = Snapshot::of(&pair.source);
-    let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
+    let mut source = pair.start_send(&["--listen", ANY_PORT], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
     peer.welcome();
     attack(&mut peer);
@@ -181,13 +181,7 @@ fn what_the_sink_says_it_has_may_be_anything() {
         update(0, 2, chunks(&[9; 400_000])),
     ];
     for request in requests {
-        let ended = against_source(|peer| {
-            peer.say(&request);
-            peer.say(&Message::NeedsEnd);
-            while !matches!(peer.hear(), Some(Message::SourceDone(_)) | None) {}
-            peer.say(&Message::Report(Box::default()));
-            while peer.hear().is_some() {}
-        });
+        let ended = against_source(|peer| peer.request(&request));
         ended.assert_exit(ExitCode::Done);
         assert_eq!(ended.report().result, RunResult::Succeeded);
     }
@@ -213,7 +207,7 @@ fn requests_without_end_wait_for_whoever_made_them() {
 fn a_sink_that_falls_silent_is_noticed() {
     let pair = Pair::new(Way::SourceListens);
     put(&pair.source.join("file"), b"content");
-    let mut source = pair.start_send(&["--listen", "127.0.0.1:0"], &[]);
+    let mut source = pair.start_send(&["--listen", ANY_PORT], &[]);
     let mut peer = Hostile::dial(source.listening(), &pair.key("sink"));
     peer.welcome();
     peer.vanish();

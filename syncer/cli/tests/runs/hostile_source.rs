@@ -244,7 +244,7 @@ fn a_source_that_falls_silent_is_noticed() {
 fn a_peer_of_another_protocol_is_turned_away_and_the_wait_goes_on() {
     let pair = Pair::new(Way::SinkListens);
     put(&pair.source.join("file"), b"content");
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
+    let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
     let address = sink.listening();
     for protocol in [&b"volferry/1"[..], b"volferry/4", b"h3"] {
         assert!(Hostile::try_dial(address, &pair.key("source"), protocol).is_err());

@@ -6,8 +6,6 @@ use contract::IdentityPair;
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// Makes a pair in step whose source then changes, and a folder with another pair of identities.
 fn with_strangers(way: Way) -> (Pair, String) {
     let pair = Pair::new(way);

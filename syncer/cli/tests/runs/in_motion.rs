@@ -58,8 +58,7 @@ fn begin_each(pair: &Pair, seed: u64) -> Vec<LongWrite> {
 /// Runs once, and checks that the report names these files as in motion.
 #[track_caller]
 fn run_in_motion(pair: &Pair, flags: &[&str], named: &[&str]) {
-    let run = pair.run(flags);
-    run.assert_exit(ExitCode::Done);
+    let run = pair.done(flags);
     let told: Vec<_> =
         run.report().notes.iter().filter(|note| note.contains("may have been writing")).collect();
     let [told] = told[..] else { panic!("{:?}: {:?}", pair.way, run.report().notes) };
@@ -161,15 +160,14 @@ fn a_run_that_leaves_a_file_out_or_fails_at_another_keeps_what_it_has_not_settle
         let writes = begin_each(&pair, 10);
         run_in_motion(&pair, &[], &[]);
         writes.into_iter().for_each(LongWrite::end);
-        pair.run(&["--exclude", "folder"]).assert_exit(ExitCode::Done);
+        pair.done(&["--exclude", "folder"]);
         let left_out = pair.notes();
         assert_eq!(left_out.len(), 1, "{way:?}");
         // A folder that has to become a file fails, because nothing in it may be deleted.
         fs::create_dir(pair.destination.join("blocked")).unwrap();
         fs::write(pair.destination.join("blocked/inside"), "").unwrap();
         fs::write(pair.source.join("blocked"), "a file").unwrap();
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &[]);
         assert_eq!(run.report().result, RunResult::PartiallyFailed);
         assert_eq!(pair.notes(), [] as [PathBuf; 0], "{way:?}: all of them were repaired");
         pair.sync("once everything may be deleted");
@@ -213,9 +211,7 @@ fn content_that_is_equal_while_the_file_is_written_to_is_compared_again() {
 
 #[test]
 fn where_no_lease_is_granted_a_young_file_is_compared_once_more() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let mut pair = Pair::unprivileged(way);
         fill(&pair);
@@ -229,8 +225,7 @@ fn where_no_lease_is_granted_a_young_file_is_compared_once_more() {
         let file = File::options().write(true).open(&path).unwrap();
         file.write_all_at(b"new", 5).unwrap();
         file.set_modified(time).unwrap();
-        let run = pair.run(&["--ownership=never"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--ownership=never"]);
         assert_eq!(run.report().work.files_updated, 1, "{way:?}");
     }
 }
@@ -248,7 +243,7 @@ fn run_shards(pair: &Pair, run: &str) {
 
 #[test]
 fn shards_of_a_run_note_what_each_of_them_has_read_and_the_next_run_repairs_all() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let paths: Vec<_> = (0..9).map(|nth| pair.source.join(format!("folder {nth}/file"))).collect();
         for path in &paths {
@@ -274,7 +269,7 @@ fn a_run_of_one_file_repairs_that_file_and_keeps_the_notes_of_others() {
         writes.into_iter().for_each(LongWrite::end);
         let (source, destination) = (pair.source.clone(), pair.destination.clone());
         (pair.source, pair.destination) = (source.join("at rest"), destination.clone());
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert_eq!(pair.notes().len(), 1, "{way:?}");
         let own = source.join("alone");
         tree::file(&own, &[7; 300_000]);
@@ -282,7 +277,7 @@ fn a_run_of_one_file_repairs_that_file_and_keeps_the_notes_of_others() {
         let write = LongWrite::begin(&own, 5);
         run_in_motion(&pair, &[], &["alone"]);
         write.end();
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert!(fs::read(destination.join("alone")).unwrap() == fs::read(&own).unwrap(), "{way:?}");
         pair.source = source;
         assert_eq!(pair.sync("of the whole folder").work.files_updated, SIZES.len() as u64, "{way:?}");

@@ -15,8 +15,7 @@ fn overwrite(path: &Path, at: usize, bytes: &[u8]) {
 
 #[track_caller]
 fn sync(pair: &Pair, what: &str) -> Report {
-    let run = pair.run(&FLAGS);
-    run.assert_exit(ExitCode::Done);
+    let run = pair.done(&FLAGS);
     pair.assert_copy(what);
     pair.assert_staging_empty();
     assert_journal_empty(&pair.destination, what);
@@ -127,8 +126,7 @@ fn it_takes_the_room_of_what_changes_and_without_that_the_file_stays_old() {
         let filler = disk.path().join("filler");
         leave_room(&filler, 5 * MIB);
         overwrite(&file, 2 * MIB, &rng.bytes(8 * MIB));
-        let run = pair.run(&FLAGS);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &FLAGS);
         let failure = &run.report().failures[0];
         assert!(
             failure.path == "file" && failure.error.contains("No space left on device"),
@@ -164,8 +162,7 @@ fn a_damaged_journal_stops_the_run_and_says_what_to_do() {
         pair.sync("before");
         let entry = pair.destination.join(".volferry/journal/0123456789abcdef0123456789abcdef");
         fs::write(&entry, "not what was written").unwrap();
-        let run = pair.run(&FLAGS);
-        run.assert_exit(ExitCode::Failed);
+        let run = pair.run_to(ExitCode::Failed, &FLAGS);
         let sink = run.ends().last().unwrap();
         assert_eq!(sink.reason(), "JournalUnusable", "{way:?}");
         let message = &sink.report().message;

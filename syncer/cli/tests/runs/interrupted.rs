@@ -4,7 +4,8 @@
 use crate::common::oracle::Kind;
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
+/// The flags of runs that may replace everything.
+const FORCED: [&str; 2] = ["--delete", "--force"];
 
 /// The numbers of bytes after which the link stops, in runs of more than 5 MB: about when the trees are compared, when
 /// small files arrive, and when large ones do.
@@ -41,25 +42,6 @@ fn all_changed(way: Way, seed: u64) -> Pair {
     pair
 }
 
-/// Starts both ends of a run, over a link that stops after `bytes`.
-fn start_over(pair: &Pair, bytes: u64) -> (Running, Running, Relay) {
-    let flags = ["--delete", "--force"];
-    match pair.way {
-        Way::SinkListens => {
-            let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
-            let relay = Relay::start(sink.listening(), bytes);
-            let source = pair.start_send(&["--connect", &relay.address().to_string()], &flags);
-            (source, sink, relay)
-        }
-        _ => {
-            let mut source = pair.start_send(&["--listen", ANY_PORT], &flags);
-            let relay = Relay::start(source.listening(), bytes);
-            let sink = pair.start_receive(&["--once", "--connect", &relay.address().to_string()]);
-            (source, sink, relay)
-        }
-    }
-}
-
 /// Checks that each file is as before the run or as at the source.
 #[track_caller]
 fn assert_old_or_new(pair: &Pair, old: &Snapshot, what: &str) {
@@ -85,8 +67,7 @@ fn kill_in_mid_run(way: Way, victim: Victim, cut: u64) {
     let what = format!("{way:?}, {victim:?} killed after {cut} bytes");
     let pair = all_changed(way, cut);
     let old = Snapshot::of(&pair.destination);
-    let (source, sink, relay) = start_over(&pair, cut);
-    relay.wait_holding();
+    let (source, sink, _relay) = pair.start_over(cut, &FORCED);
     let (killed, survivor) = match victim {
         Victim::Source => (source, sink),
         Victim::Sink => (sink, source),
@@ -134,8 +115,7 @@ fn an_end_that_is_told_to_stop_stops_at_once_in_order_and_so_does_its_peer() {
         let what = format!("{way:?}, {victim:?} stopped");
         let pair = all_changed(way, 1);
         let old = Snapshot::of(&pair.destination);
-        let (source, sink, relay) = start_over(&pair, 2_000_000);
-        relay.wait_holding();
+        let (source, sink, relay) = pair.start_over(2_000_000, &FORCED);
         let (stopped, other) = match victim {
             Victim::Source => (source, sink),
             Victim::Sink => (sink, source),
@@ -186,8 +166,7 @@ fn a_local_run_that_is_told_to_stop_stops_at_once_in_order() {
 #[test]
 fn a_destination_in_mid_run_is_refused_to_others_and_the_run_goes_on() {
     let pair = all_changed(Way::SinkListens, 3);
-    let (source, sink, relay) = start_over(&pair, 2_000_000);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(2_000_000, &FORCED);
     let other =
         pair.start(&["sync", text(&pair.source), text(&pair.destination), "--progress=json", "--force"]);
     let other = other.wait();
@@ -203,15 +182,14 @@ fn a_destination_in_mid_run_is_refused_to_others_and_the_run_goes_on() {
 fn a_run_whose_destination_was_taken_over_changes_nothing_more() {
     for way in Way::NETWORK {
         let mut pair = all_changed(way, 6);
-        let (source, sink, relay) = start_over(&pair, 2_000_000);
-        relay.wait_holding();
+        let (source, sink, relay) = pair.start_over(2_000_000, &FORCED);
         // A network file system that cannot reach a node gives the node's lock to the next process that requests it.
         fs::remove_file(pair.destination.join(".volferry/lock")).unwrap();
         let other = pair.dir().join("other");
         fs::create_dir(&other).unwrap();
         tree::many(&other, 30, 500);
         pair.source = other;
-        let run = pair.start_sync(&["--delete", "--force"]).wait();
+        let run = pair.start_sync(&FORCED).wait();
         run.assert_exit(ExitCode::Done);
         let successors = Snapshot::of(&pair.destination);
         // A run trusts its last check of the volume for this time.
@@ -236,30 +214,18 @@ fn an_end_that_serves_outlives_a_peer_that_is_killed() {
     let pair = all_changed(Way::SinkListens, 5);
     let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
     let address = sink.listening();
-    let relay = Relay::start(address, 2_000_000);
-    let flags = ["--delete", "--force"];
-    let source = pair.start_send(&["--connect", &relay.address().to_string()], &flags);
+    let relay = Relay::holding(address, 2_000_000);
+    let source = pair.start_send(&["--connect", &relay.address().to_string()], &FORCED);
     relay.wait_holding();
     source.signal(Signal::KILL);
     // The source connects while the sink still waits for the peer that is gone.
-    pair.start_send(&["--connect", &address.to_string()], &flags).wait().assert_exit(ExitCode::Done);
+    pair.start_send(&["--connect", &address.to_string()], &FORCED).wait().assert_exit(ExitCode::Done);
     let told = [sink.finished(), sink.finished()].map(|report| report.reason);
     assert_eq!(told, [Some("PeerLost".into()), None]);
     pair.assert_copy("after the second run");
     pair.assert_staging_empty();
     sink.signal(Signal::TERM);
     sink.wait().assert_exit(ExitCode::Done);
-}
-
-#[test]
-fn what_a_killed_run_left_in_staging_is_removed_by_the_next() {
-    let pair = all_changed(Way::SinkListens, 4);
-    let (source, sink, relay) = start_over(&pair, 3_000_000);
-    relay.wait_holding();
-    [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
-    drop([source.wait(), sink.wait()]);
-    tree::file(&pair.destination.join(".volferry/staging/left over"), b"of another version");
-    pair.sync("after both ends were killed");
 }
 
 /// The bytes that a connection lets cross before the sink takes them, and that may therefore cross twice.
@@ -272,8 +238,7 @@ fn what_has_arrived_of_a_large_file_is_not_sent_again() {
         let pair = Pair::new(Way::NETWORK[number % 2]);
         let content = Rng::new(number as u64).bytes(64_000_000);
         tree::file(&pair.source.join("large"), &content);
-        let (source, sink, relay) = start_over(&pair, CROSSED);
-        relay.wait_holding();
+        let (source, sink, _relay) = pair.start_over(CROSSED, &FORCED);
         let ends = [source, sink];
         killed.iter().for_each(|&end| ends[end].signal(Signal::KILL));
         drop(ends.map(Running::wait));
@@ -290,8 +255,7 @@ fn what_has_arrived_of_a_large_file_is_not_sent_again() {
 /// Stops a run once `bytes` have crossed, by a signal to these ends (0 is the source). Returns the number of bytes that
 /// crossed.
 fn stop_after(pair: &Pair, bytes: u64, stopped: &[usize]) -> u64 {
-    let (source, sink, relay) = start_over(pair, bytes);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(bytes, &FORCED);
     let ends = [source, sink];
     stopped.iter().for_each(|&end| ends[end].signal(Signal::TERM));
     relay.release();
@@ -345,7 +309,7 @@ fn a_run_that_is_refused_keeps_what_an_earlier_one_left() {
     stop_after(&pair, 4_000_000, &[0]);
     let left = pair.staged();
     assert_eq!(left.len(), 1, "{left:?}");
-    pair.run(&["--delete", "--delete-limit=10"]).assert_exit(ExitCode::Guard);
+    pair.run_to(ExitCode::Guard, &["--delete", "--delete-limit=10"]);
     assert_eq!(pair.staged(), left);
 }
 
@@ -361,8 +325,7 @@ fn an_update_that_was_cut_off_costs_no_more_than_what_is_left_of_it() {
         tree::file(&pair.source.join("large"), &old);
         pair.sync("the old version");
         tree::file(&pair.source.join("large"), &content);
-        let (source, sink, relay) = start_over(&pair, CROSSED);
-        relay.wait_holding();
+        let (source, sink, _relay) = pair.start_over(CROSSED, &FORCED);
         [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
         drop([source.wait(), sink.wait()]);
         let sent = pair.sync("the run after the one that was cut off").work.bytes_on_wire;
@@ -375,14 +338,13 @@ fn an_update_that_was_cut_off_costs_no_more_than_what_is_left_of_it() {
 fn what_is_left_of_another_version_is_never_spliced() {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.source.join("large"), &Rng::new(1).bytes(12_000_000));
-    let (source, sink, relay) = start_over(&pair, 8_000_000);
-    relay.wait_holding();
+    let (source, sink, _relay) = pair.start_over(8_000_000, &FORCED);
     sink.signal(Signal::KILL);
     drop([source.wait(), sink.wait()]);
     let other = Rng::new(2).bytes(12_000_000);
     tree::file(&pair.source.join("large"), &other);
     pair.sync("another version of the same length");
-    let (source, sink, relay) = start_over(&pair, 40_000);
+    let (source, sink, relay) = pair.start_relayed(40_000, &FORCED);
     drop((source.wait(), sink.wait(), relay));
     tree::file(&pair.source.join("large"), &other[..5_000_000]);
     pair.sync("a shorter one");

@@ -30,8 +30,7 @@ const DELETE: [&str; 2] = ["--delete", "--delete-limit=100"];
 fn a_run_that_could_not_read_a_file_deletes_nothing() {
     for pair in Pair::each_unprivileged() {
         with_a_secret(&pair);
-        let run = pair.run(&DELETE);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &DELETE);
         let report = run.report();
         let counts = (report.work.deletes_kept_back, report.work.files_failed, report.work.files_deleted);
         assert_eq!(counts, (4, 1, 0), "{:?}: {report:?}", pair.way);
@@ -43,8 +42,7 @@ fn a_run_that_could_not_read_a_file_deletes_nothing() {
         }
         pair.assert_staging_empty();
 
-        let run = pair.run(&[&DELETE[..], &["--delete-anyway"]].concat());
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &[&DELETE[..], &["--delete-anyway"]].concat());
         let work = run.report().work;
         assert_eq!((work.deletes_kept_back, work.files_deleted), (0, 4), "{:?}", pair.way);
         assert_eq!(fs::read(pair.destination.join("folder")).unwrap(), b"a file now");
@@ -61,7 +59,7 @@ fn a_folder_stays_as_long_as_the_file_that_replaces_it_cannot_be_read() {
         tree::set_mode(&pair.source.join("folder"), 0);
         tree::set_mode(&pair.source.join("secret"), 0o644);
         for flags in [&DELETE[..], &[&DELETE[..], &["--delete-anyway"]].concat()] {
-            pair.run(flags).assert_exit(ExitCode::Partial);
+            pair.run_to(ExitCode::Partial, flags);
             assert_eq!(
                 fs::read(pair.destination.join("folder/below")).unwrap(),
                 b"content",
@@ -102,8 +100,7 @@ fn a_folder_that_cannot_be_listed_keeps_deletes_elsewhere_back_as_a_dry_run_says
 
 #[test]
 fn whatever_replaces_a_folder_arrives() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         for dir in ["file", "large", "link", "pipe", "name", "name of name"] {
             fs::create_dir_all(pair.source.join(dir).join("deep")).unwrap();
             tree::file(&pair.source.join(dir).join("deep/file"), b"content");
@@ -169,8 +166,7 @@ fn fill_folder(dir: &Path) {
 
 #[test]
 fn a_folder_replaces_a_file_with_all_that_is_in_it() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         tree::file(&pair.source.join("flat"), b"content");
         symlink("file", pair.source.join("link")).unwrap();
@@ -206,8 +202,7 @@ fn a_file_stays_as_long_as_the_folder_that_replaces_it_has_not_arrived() {
         scratch::give_to_nobody(&pair.source);
         tree::set_mode(&pair.source.join("file/secret"), 0);
 
-        let run = pair.run(&DELETE);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &DELETE);
         assert_eq!(fs::read(pair.destination.join("file")).unwrap(), b"content", "{:?}", pair.way);
         assert_eq!(fs::read(pair.destination.join("moved/0")).unwrap(), b"moves along", "{:?}", pair.way);
         let notes = &run.report().notes;
@@ -217,7 +212,7 @@ fn a_file_stays_as_long_as_the_folder_that_replaces_it_has_not_arrived() {
         );
         pair.assert_staging_empty();
 
-        pair.run(&[&DELETE[..], &["--delete-anyway"]].concat()).assert_exit(ExitCode::Partial);
+        pair.run_to(ExitCode::Partial, &[&DELETE[..], &["--delete-anyway"]].concat());
         assert_eq!(fs::read(pair.destination.join("file/moved/0")).unwrap(), b"moves along");
         tree::set_mode(&pair.source.join("file/secret"), 0o644);
         pair.sync("once it can be read");

@@ -49,24 +49,21 @@ fn times_that_the_destination_cannot_keep_are_named_once_and_change_nothing_agai
     let Some(disk) = small_inodes() else { return };
     for way in Way::ALL {
         let pair = pair(way, &disk);
-        let first = pair.run(&["--delete"]);
-        first.assert_exit(ExitCode::Done);
+        let first = pair.done(&["--delete"]);
         let expected = "12 entries did not keep their modification times: the destination keeps times from 1901-12-13 to \
                         2038-01-19 in steps of 1 s, and later runs compare with these; set other times";
         let notes = of_times(first.report());
         assert!(notes.len() == 1 && notes[0].starts_with(expected), "{way:?}: {notes:?}");
         for flags in [&["--delete"][..], &["--delete", "--verify"], &["--dry-run"], &["--update"], &["-c"]] {
             disk.remount("", |_| ());
-            let again = pair.run(flags);
-            again.assert_exit(ExitCode::Done);
+            let again = pair.done(flags);
             let work = again.report().work;
             let changed = work.files_created + work.files_updated + work.files_deleted + work.bytes_changed;
             assert_eq!((changed, of_times(again.report())), (0, vec![]), "{way:?}, {flags:?}: {work:?}");
         }
         for (path, seconds) in [("now/file", 1_800_000_001), ("old/file", 1_000), ("far", 1_000)] {
             touch(&pair.source.join(path), seconds, 0);
-            let changed = pair.run(&["--delete"]);
-            changed.assert_exit(ExitCode::Done);
+            let changed = pair.done(&["--delete"]);
             assert_eq!(changed.report().work.files_updated, 1, "{way:?}: {path}");
             let kept = UNIX_EPOCH + Duration::from_secs(seconds as u64);
             assert_eq!(modified(&pair.destination.join(path)), kept, "{way:?}: {path}");
@@ -91,7 +88,7 @@ fn a_file_system_that_keeps_all_times_is_compared_in_full() {
 fn a_time_that_changes_within_what_the_destination_keeps_is_no_change() {
     let Some(disk) = small_inodes() else { return };
     let pair = pair(Way::Local, &disk);
-    pair.run(&[]).assert_exit(ExitCode::Done);
+    pair.done(&[]);
     touch(&pair.source.join("far/file"), SECONDS[3].1 + 5, 0);
     touch(&pair.source.join("now/file"), SECONDS[1].1, NANOS + 1);
     assert_eq!(pair.run(&[]).report().work.files_updated, 0);

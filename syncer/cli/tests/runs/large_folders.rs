@@ -20,17 +20,12 @@ fn large(way: Way) -> Pair {
     pair
 }
 
-/// Returns the sorted names in a folder.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
 #[track_caller]
 fn assert_same_names(pair: &Pair) {
-    assert!(names(&pair.source.join("folder")) == names(&pair.destination.join("folder")), "other names");
+    assert!(
+        scratch::names(&pair.source.join("folder")) == scratch::names(&pair.destination.join("folder")),
+        "other names"
+    );
 }
 
 fn outputs(run: &Run) -> impl Iterator<Item = &str> {
@@ -39,19 +34,17 @@ fn outputs(run: &Run) -> impl Iterator<Item = &str> {
 
 #[test]
 fn a_folder_of_more_names_than_memory_holds_is_synced_and_kept_in_sync() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = large(way);
         let folder = pair.source.join("folder");
-        let first = pair.run(&["--delete"]);
-        first.assert_exit(ExitCode::Done);
+        let first = pair.done(&["--delete"]);
         assert_eq!(first.report().work.files_created, FILES as u64 + 1);
         assert_same_names(&pair);
 
         (0..FILES).step_by(500).for_each(|number| fs::remove_file(folder.join(name(number))).unwrap());
         (0..10).for_each(|number| fs::write(folder.join(name(number * 3701 + 3)), "changed").unwrap());
         File::create(folder.join("new")).unwrap();
-        let second = pair.run(&["--delete"]);
-        second.assert_exit(ExitCode::Done);
+        let second = pair.done(&["--delete"]);
         let work = &second.report().work;
         // The folder itself is updated, too: its time differs.
         assert_eq!((work.files_created, work.files_updated, work.files_deleted), (1, 11, 80), "{way:?}");
@@ -65,8 +58,7 @@ fn a_folder_of_more_names_than_memory_holds_is_synced_and_kept_in_sync() {
 fn a_folder_stays_in_memory_where_nothing_temporary_can_be_written() {
     let mut pair = large(Way::SinkListens);
     pair.tmpdir = Some(pair.dir().join("missing"));
-    let run = pair.run(&[]);
-    run.assert_exit(ExitCode::Done);
+    let run = pair.done(&[]);
     assert_same_names(&pair);
     assert!(outputs(&run).all(|output| output.contains("TMPDIR can name a folder for it")), "{run:?}");
 }
@@ -78,8 +70,7 @@ fn a_full_place_for_temporary_files_is_named_and_nothing_is_deleted() {
     let kept = scratch::dir(&pair.destination, "folder").join("kept");
     File::create(&kept).unwrap();
     pair.tmpdir = Some(small.path());
-    let run = pair.run(&["--delete"]);
-    run.assert_exit(ExitCode::Partial);
+    let run = pair.run_to(ExitCode::Partial, &["--delete"]);
     let failure = &run.report().failures[0];
     let says = |what: &str| failure.error.contains(what);
     assert!(

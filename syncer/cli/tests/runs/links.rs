@@ -7,8 +7,6 @@ use contract::LinkKind;
 use crate::common::ports;
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// Runs once with flags for either end; the sink listens if `sink_listens`.
 fn run(pair: &Pair, sink_listens: bool, listening: &[&str], dialling: &[&str]) -> Run {
     let listening = [&["--listen", ANY_PORT], listening].concat();

@@ -15,17 +15,14 @@ fn lost_found(volume: &Path) -> PathBuf {
 
 #[test]
 fn a_user_who_may_not_read_it_syncs_the_volume_without_it() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for pair in Pair::each_unprivileged() {
         tree::file(&pair.source.join("file"), b"content");
         tree::file(&pair.destination.join("surplus"), b"content");
         scratch::give_to_nobody(&pair.source);
         scratch::give_to_nobody(&pair.destination);
         let kept = [&pair.source, &pair.destination].map(|volume| lost_found(volume));
-        let run = pair.run(&["--delete", "--force"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete", "--force"]);
         assert_eq!(run.report().work.files_deleted, 1, "{:?}", pair.way);
         assert_eq!(fs::read(pair.destination.join("file")).unwrap(), b"content");
         assert!(!pair.destination.join("surplus").exists());
@@ -42,11 +39,10 @@ fn an_empty_one_that_a_pods_group_may_read_is_none_and_what_is_in_one_is_data() 
         for volume in [&pair.source, &pair.destination] {
             tree::set_mode(&scratch::dir(volume, "lost+found"), 0o777);
         }
-        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete"]);
         tree::file(&pair.source.join("lost+found/#12"), b"recovered");
         tree::set_mode(&pair.source.join("lost+found/#12"), 0o644);
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--delete"]);
         assert_eq!(run.report().failures[0].path, "lost+found", "{:?}", pair.way);
     }
 }
@@ -93,16 +89,13 @@ fn a_source_with_nothing_but_an_empty_one_is_empty() {
 
 #[test]
 fn a_run_of_root_copies_it_and_deletes_none() {
-    if !scratch::is_root() {
-        return;
-    }
-    for pair in Way::ALL.into_iter().map(Pair::new) {
+    let Some(()) = scratch::needs_root() else { return };
+    for pair in Pair::each(Way::ALL) {
         let from = lost_found(&pair.source);
         pair.sync("with what was recovered");
         fs::remove_dir_all(from.parent().unwrap()).unwrap();
         tree::file(&pair.source.join("file"), b"content");
-        let run = pair.run(&["--delete", "--force"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete", "--force"]);
         assert_eq!(run.report().work.files_deleted, 0, "{:?}", pair.way);
         assert!(pair.destination.join("lost+found/#12").exists(), "{:?}", pair.way);
     }

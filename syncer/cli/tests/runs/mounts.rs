@@ -3,7 +3,6 @@
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
 const DISK_BYTES: u64 = 512 << 20;
 
 /// The number of bytes after which the run stops: some large files have arrived and others have not.
@@ -30,10 +29,7 @@ struct Halted {
 
 impl Halted {
     fn start(pair: &Pair) -> Self {
-        let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT]);
-        let relay = Relay::start(sink.listening(), CUT);
-        let source = pair.start_send(&["--connect", &relay.address().to_string()], &["--delete"]);
-        relay.wait_holding();
+        let (source, sink, relay) = pair.start_over(CUT, &["--delete"]);
         Self { source, sink, relay }
     }
 
@@ -178,7 +174,7 @@ fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it(
         };
         assert!(kinds(&left) == kinds(&old), "{way:?}, kept back");
         pair.assert_staging_empty();
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         pair.assert_copy("once the file can be replaced");
         pair.assert_staging_empty();
         umount(&mount);
@@ -256,7 +252,7 @@ fn the_id_that_a_run_reported_survives_a_power_cut_though_the_run_had_nothing_to
         );
         let volume = report.volume.unwrap().to_string();
         disk.remount("", |_| ());
-        pair.run(&[&nothing[..], &["--expect-volume", &volume]].concat()).assert_exit(ExitCode::Done);
+        pair.done(&[&nothing[..], &["--expect-volume", &volume]].concat());
     }
 }
 

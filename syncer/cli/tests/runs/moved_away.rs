@@ -6,19 +6,7 @@ const MOVES: &str = "--remove-source-files";
 
 /// Returns the paths below a folder, without Volferry's own.
 fn paths(root: &Path) -> Vec<String> {
-    fn add(at: &Path, found: &mut Vec<PathBuf>) {
-        let mut names: Vec<_> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path()).collect();
-        names.sort();
-        for path in names.into_iter().filter(|path| !path.ends_with(".volferry")) {
-            found.push(path.clone());
-            if path.is_dir() && !path.is_symlink() {
-                add(&path, found);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    add(root, &mut found);
-    found.iter().map(|path| path.strip_prefix(root).unwrap().display().to_string()).collect()
+    Snapshot::of(root).paths()
 }
 
 fn file(root: &Path, path: &str, text: &str) {
@@ -35,12 +23,10 @@ fn what_has_arrived_and_what_was_there_already_leaves_the_source_and_folders_sta
         symlink("a", pair.source.join("sub/link")).unwrap();
         fs::hard_link(pair.source.join("a"), pair.source.join("sub/name")).unwrap();
         tree::pipe(&pair.source.join("pipe"));
-        pair.run(&["--exclude=a"]).assert_exit(ExitCode::Done);
-        let rehearsal = pair.run(&[MOVES, "--dry-run"]);
-        rehearsal.assert_exit(ExitCode::Done);
+        pair.done(&["--exclude=a"]);
+        pair.done(&[MOVES, "--dry-run"]);
         assert_eq!(paths(&pair.source).len(), 6, "{way:?}: a dry run removes nothing");
-        let run = pair.run(&[MOVES]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[MOVES]);
         assert_eq!(paths(&pair.source), ["sub"], "{way:?}");
         assert_eq!(paths(&pair.destination), ["a", "pipe", "sub", "sub/b", "sub/link", "sub/name"]);
         let notes = &run.report().notes;
@@ -66,7 +52,7 @@ fn what_takes_no_part_in_the_run_or_is_left_alone_stays_at_the_source() {
             file(&pair.destination, "keep", "old");
             tree::set_mtime(&pair.source.join("keep"), 1_000_000_000, 0);
             tree::set_mtime(&pair.destination.join("keep"), 1_500_000_000, 0);
-            pair.run(&[MOVES, flag]).assert_exit(ExitCode::Done);
+            pair.done(&[MOVES, flag]);
             assert_eq!(paths(&pair.source), stays, "{way:?} {flag}");
         }
     }
@@ -77,10 +63,7 @@ fn what_the_owner_of_the_destination_excludes_stays_at_the_source() {
     let pair = Pair::new(Way::SinkListens);
     file(&pair.source, "keep", "new");
     file(&pair.source, "moved", "new");
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0", "--exclude=keep"]);
-    let source = pair.start_send(&["--connect", &sink.listening().to_string()], &[MOVES]);
-    source.wait().assert_exit(ExitCode::Done);
-    sink.wait().assert_exit(ExitCode::Done);
+    pair.run_with(&[MOVES], &["--exclude=keep"]).assert_exit(ExitCode::Done);
     assert_eq!(paths(&pair.source), ["keep"]);
 }
 
@@ -93,8 +76,7 @@ fn a_file_that_cannot_be_removed_is_named_and_the_others_go() {
             crate::common::scratch::give_to_nobody(&pair.source.join(path));
         }
         tree::set_mode(&pair.source.join("closed"), 0o555);
-        let run = pair.run(&[MOVES]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &[MOVES]);
         assert_eq!(paths(&pair.source), ["closed", "closed/b", "open"], "{:?}", pair.way);
         let [failure] = run.report().failures.as_slice() else { panic!("{:?}", run.report().failures) };
         assert_eq!((failure.path.as_str(), failure.operation.as_str()), ("closed/b", "remove at the source"));
@@ -125,7 +107,7 @@ fn a_single_file_can_be_moved_to_another_name() {
         let mut pair = Pair::new(way);
         file(&pair.source, "a", "one");
         (pair.source, pair.destination) = (pair.source.join("a"), pair.destination.join("b"));
-        pair.run(&[MOVES]).assert_exit(ExitCode::Done);
+        pair.done(&[MOVES]);
         assert_eq!(fs::read_to_string(&pair.destination).unwrap(), "one", "{way:?}");
         assert!(!pair.source.exists(), "{way:?}");
     }

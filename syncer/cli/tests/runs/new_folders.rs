@@ -34,9 +34,7 @@ fn a_folder_has_none_of_its_files_or_all_whenever_a_run_is_killed() {
     for full in [1, 4, 8] {
         let pair = Pair::new(Way::SinkListens);
         let folders = folders(&pair);
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-        let source =
-            pair.start_send(&["--connect", &sink.listening().to_string(), "--bandwidth-limit=1Mi"], &[]);
+        let (source, sink) = pair.start_both(&["--bandwidth-limit=1Mi"], &[]);
         let look =
             || folders.iter().map(|folder| entries(&pair.destination.join(folder))).collect::<Vec<_>>();
         let has_arrived = || look().iter().filter(|&&files| files == FILES).count() >= full;
@@ -62,8 +60,7 @@ fn files_that_cannot_be_read_do_not_keep_the_others_of_a_new_folder_out_of_sight
         for name in ["3", "17"] {
             fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o000)).unwrap();
         }
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &[]);
         assert_eq!(run.report().work.files_failed, 2, "{way:?}");
         assert_eq!(entries(&pair.destination.join("folder")), FILES - 2, "{way:?}");
         pair.assert_staging_empty();
@@ -72,16 +69,14 @@ fn files_that_cannot_be_read_do_not_keep_the_others_of_a_new_folder_out_of_sight
 
 #[test]
 fn a_new_folder_inherits_what_folders_at_its_place_do() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         folders(&pair);
         let above = scratch::dir(&pair.destination, "above");
         chown(&above, None, Some(4321)).unwrap();
         fs::set_permissions(&above, fs::Permissions::from_mode(0o2770)).unwrap();
-        pair.run(&["--ownership=never", "--no-permissions"]).assert_exit(ExitCode::Done);
+        pair.done(&["--ownership=never", "--no-permissions"]);
         let folder = fs::metadata(above.join("f03")).unwrap();
         let file = fs::metadata(above.join("f03/07")).unwrap();
         assert_eq!((folder.gid(), folder.mode() & 0o7777), (4321, 0o2755), "{way:?}");

@@ -54,8 +54,7 @@ fn a_run_of_one_file_system_makes_the_tree_that_rsyncs_makes() {
         let rsync = Command::new("rsync").args(["-aHAXSx", "--delete"]).args(&ends).output().unwrap();
         assert!(rsync.status.success(), "{}", String::from_utf8_lossy(&rsync.stderr));
         for turn in ["first", "second"] {
-            let run = pair.run(&["-x", "--delete", "--delete-limit=100"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["-x", "--delete", "--delete-limit=100"]);
             let (ours, theirs) = (entries(&pair.destination), entries(&peer));
             assert_eq!(names(&ours), names(&theirs), "{way:?}, {turn} run");
             assert!(ours == theirs, "{way:?}, {turn} run");
@@ -75,8 +74,7 @@ fn a_mount_inside_the_source_is_told_of_once_and_belongs_to_the_run() {
         let _first = fill_source(&pair.source);
         let _below = mount(&pair.source.join("mounted/below"));
         let _second = mount(&pair.source.join("also"));
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[]);
         pair.assert_copy("with what is mounted");
         let note = "2 other file systems are mounted inside the source, the first at also: what is in it belongs to the run; \
                     --one-file-system leaves it out";
@@ -90,8 +88,7 @@ fn a_mount_does_not_give_way_to_a_file_of_the_source() {
         let pair = Pair::new(way);
         tree::files(&pair.source, &["both", "gone", "other"], "source");
         let _mounts = fill_destination(&pair.destination);
-        let run = pair.run(&["--one-file-system", "--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--one-file-system", "--delete", "--delete-limit=100"]);
         let failed: Vec<_> = run.report().failures.iter().map(|failure| failure.path.as_str()).collect();
         assert_eq!(failed, ["both", "gone"], "{way:?}");
         for path in ["both/theirs", "both/sub/theirs", "gone_mount/theirs", "gone/deep/mount/theirs"] {

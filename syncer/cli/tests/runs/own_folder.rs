@@ -123,12 +123,8 @@ fn assert_nothing_of_theirs_was_published(destination: &Path, is_incomplete: boo
 
 #[test]
 fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root writes to folders of others");
-        return;
-    }
-    for way in [Way::Local, Way::SinkListens] {
-        let pair = Pair::new(way);
+    let Some(()) = scratch::needs_root() else { return };
+    for pair in Pair::each(Way::EACH) {
         scratch::open_to_all(pair.dir());
         fill(&pair.source, 0);
         pair.sync("the first run");
@@ -149,7 +145,7 @@ fn who_owns_the_root_gets_nothing_published_in_folders_of_others() {
             assert_nothing_of_theirs_was_published(destination, is_incomplete);
         }
         remove_their_state_folder(destination);
-        pair.run(&["--delete", "--delete-limit=100"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete", "--delete-limit=100"]);
         assert_nothing_of_theirs_was_published(destination, false);
     }
 }
@@ -167,10 +163,7 @@ fn work_against(folder: &Path) {
 
 #[test]
 fn what_a_user_adds_to_a_folder_that_they_lose_is_told_and_deleted_by_the_next_run() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root gives folders away");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for delete in [true, false] {
         let pair = Pair::new(Way::SinkListens);
         for folder in ["equal", "planned"] {
@@ -188,10 +181,7 @@ fn what_a_user_adds_to_a_folder_that_they_lose_is_told_and_deleted_by_the_next_r
         tree::file(&pair.source.join("planned/new"), b"new content");
         tree::file(&pair.source.join("large"), &Rng::new(5).bytes(3_000_000));
         let flags: &[&str] = if delete { &["--delete"] } else { &[] };
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-        let relay = Relay::start(sink.listening(), 1_000_000);
-        let source = pair.start_send(&["--connect", &relay.address().to_string()], flags);
-        relay.wait_holding();
+        let (source, sink, relay) = pair.start_over(1_000_000, flags);
         theirs.iter().for_each(|folder| work_against(folder));
         relay.release();
         let (sink, source) = (sink.wait(), source.wait());
@@ -212,10 +202,7 @@ fn what_a_user_adds_to_a_folder_that_they_lose_is_told_and_deleted_by_the_next_r
 
 #[test]
 fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root gives folders away");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let pair = Pair::new(Way::SinkListens);
     tree::file(&scratch::dir(&pair.source, "folder").join("file"), b"content");
     pair.sync("the first run");
@@ -224,11 +211,7 @@ fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() 
     fs::write(&again, THEIRS).unwrap();
     scratch::give_to_nobody(&folder);
     tree::file(&pair.source.join("large"), &Rng::new(5).bytes(3_000_000));
-    let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-    let relay = Relay::start(sink.listening(), 1_000_000);
-    let link = ["--connect", &relay.address().to_string()];
-    let source = pair.start_send(&link, &["--delete=before"]);
-    relay.wait_holding();
+    let (source, sink, relay) = pair.start_over(1_000_000, &["--delete=before"]);
     assert!(!again.exists(), "it was deleted before content moved");
     fs::write(&again, THEIRS).unwrap();
     std::os::unix::fs::chown(&again, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -244,12 +227,8 @@ fn what_a_user_adds_again_after_its_delete_to_a_folder_that_they_lose_is_told() 
 
 #[test]
 fn folders_that_change_their_owner_with_all_that_is_in_them_are_no_failure() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root gives folders away");
-        return;
-    }
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    let Some(()) = scratch::needs_root() else { return };
+    for pair in Pair::each(Way::ALL) {
         for folder in ["equal", "planned", "moved"] {
             scratch::dir(&pair.source, folder);
             ["file", "one name"].iter().for_each(|name| {
@@ -266,19 +245,15 @@ fn folders_that_change_their_owner_with_all_that_is_in_them_are_no_failure() {
         tree::file(&pair.source.join("planned/new"), b"new content");
         fs::rename(pair.source.join("moved"), pair.source.join("moved on")).unwrap();
         tree::file(&scratch::dir(&pair.destination, "planned/extra").join("file"), b"extra");
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         pair.sync("the folders have another owner");
     }
 }
 
 #[test]
 fn a_folder_that_another_user_made_beforehand_is_made_anew() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can remove what is another user's");
-        return;
-    }
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    let Some(()) = scratch::needs_root() else { return };
+    for pair in Pair::each(Way::ALL) {
         tree::file(&pair.source.join("file"), b"content");
         let own = pair.destination.join(".volferry");
         let inside = ["", "staging", "journal"].map(|name| own.join(name));
@@ -316,8 +291,7 @@ fn a_folder_of_another_user_that_cannot_be_removed_is_refused_with_its_owner_and
         scratch::give_to_nobody(&pair.source);
         let own = scratch::dir(&pair.destination, ".volferry");
         fs::set_permissions(&own, Permissions::from_mode(0o700)).unwrap();
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Failed);
+        let run = pair.run_to(ExitCode::Failed, &[]);
         let message = match &run {
             Run::Local(sink) | Run::Network { sink, .. } => sink.report().message.clone(),
         };
@@ -358,22 +332,17 @@ fn a_set_id_file_loses_its_bits_with_its_owner() {
         tree::file(&pair.source.join("tool"), b"content");
         scratch::open_to_all(&pair.source);
         tree::set_mode(&pair.source.join("tool"), 0o4755);
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Done);
+        pair.done(&[]);
         let metadata = pair.destination.join("tool").metadata().unwrap();
         assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (NOBODY, 0o755), "{:?}", pair.way);
-        let again = pair.run(&[]);
-        again.assert_exit(ExitCode::Done);
+        let again = pair.done(&[]);
         assert_eq!(again.report().work.files_updated, 0, "that is no difference to the next run");
     }
 }
 
 #[test]
 fn a_file_that_another_user_could_have_written_is_replaced_before_it_gets_set_id_bits() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can give files away");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         let content = b"the content of the source";
@@ -384,7 +353,7 @@ fn a_file_that_another_user_could_have_written_is_replaced_before_it_gets_set_id
         tree::file(&forged, &[b'x'; 25]);
         scratch::give_to_nobody(&forged);
         tree::set_mtime(&forged, 1_000_000, 7);
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert_eq!(fs::read(&forged).unwrap(), content, "{way:?}");
         let metadata = forged.metadata().unwrap();
         assert_eq!((metadata.uid(), metadata.mode() & 0o7777), (0, 0o4755), "{way:?}");

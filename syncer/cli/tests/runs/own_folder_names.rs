@@ -6,38 +6,22 @@ use crate::common::prelude::*;
 use crate::common::scratch::NOBODY;
 
 /// Stands for a file system that folds case, for names of this one folder: the kernel here has none that does.
-struct AlsoNamed(PathBuf);
-
-impl AlsoNamed {
-    fn mount(own: &Path, name: &Path) -> Self {
-        fs::create_dir(name).unwrap();
-        let mounted = Command::new("mount").arg("--bind").args([own, name]).status().unwrap();
-        assert!(mounted.success());
-        Self(name.into())
-    }
-}
-
-impl Drop for AlsoNamed {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
+fn also_named(own: &Path, name: &Path) -> Mount {
+    fs::create_dir(name).unwrap();
+    Mount::bind(own, name)
 }
 
 #[test]
 fn another_name_of_the_own_folder_is_as_reserved_as_its_own() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root may mount");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     for way in Way::ALL {
         let pair = Pair::new(way);
         tree::file(&pair.source.join("file"), b"content");
         pair.sync("the first run");
         let own = pair.destination.join(".volferry");
-        let also = AlsoNamed::mount(&own, &pair.destination.join(".VOLFERRY"));
+        let also = also_named(&own, &pair.destination.join(".VOLFERRY"));
         tree::file(&pair.source.join("file"), b"other content");
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         assert_eq!(run.report().work.files_deleted, 0, "{way:?}");
         assert!(own.join("volume").exists(), "{way:?}");
         let theirs = scratch::dir(&pair.source, ".VOLFERRY");
@@ -70,8 +54,7 @@ fn a_folder_that_somebody_renamed_to_the_own_folders_name_is_refused_and_stays()
                 scratch::give_to_nobody(&own);
             }
             let before = Snapshot::of(&own);
-            let run = pair.run(&["--delete"]);
-            run.assert_exit(ExitCode::Failed);
+            let run = pair.run_to(ExitCode::Failed, &["--delete"]);
             let (Run::Local(sink) | Run::Network { sink, .. }) = &run;
             let message = &sink.report().message;
             assert!(message.contains(own.to_str().unwrap()), "{way:?}: {message}");
@@ -93,8 +76,7 @@ fn the_mark_of_another_folder_proves_nothing() {
         for file in ["volume", "made"] {
             fs::copy(real.join(file), own.join(file)).unwrap();
         }
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Failed);
+        let run = pair.run_to(ExitCode::Failed, &["--delete"]);
         let (Run::Local(sink) | Run::Network { sink, .. }) = &run;
         let message = &sink.report().message;
         assert!(message.contains("has no mark that volferry made it, and holds "), "{way:?}: {message}");
@@ -131,7 +113,7 @@ fn nothing_is_cleaned_up_across_a_mount() {
         for at in [staging.join("left over"), staging.join("left/over"), staging.clone()] {
             fs::create_dir_all(&at).unwrap();
             let mount = Mount::bind(&other, &at);
-            pair.run(&["--delete"]).assert_exit(ExitCode::Failed);
+            pair.run_to(ExitCode::Failed, &["--delete"]);
             assert!(other.join("precious").exists(), "{way:?}");
             drop(mount);
         }

@@ -14,28 +14,7 @@ fn pair(way: Way) -> Pair {
 fn run_below(pair: &Pair, source: &str, destination: &str) -> Run {
     let source = format!("--source-path={source}");
     let destination = format!("--destination-path={destination}");
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&["--delete", &source, &destination]).wait()),
-        Way::SinkListens => {
-            let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0", &destination]);
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address, &source], &["--delete"]).wait();
-            Run::Network { source, sink: sink.wait() }
-        }
-        Way::SourceListens => {
-            let mut source = pair.start_send(&["--listen", "127.0.0.1:0", &source], &["--delete"]);
-            let address = source.listening().to_string();
-            let sink = pair.start_receive(&["--once", "--connect", &address, &destination]).wait();
-            Run::Network { source: source.wait(), sink }
-        }
-    }
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> =
-        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
+    pair.run_with(&["--delete", &source], &[&destination])
 }
 
 #[test]
@@ -47,7 +26,7 @@ fn a_folder_below_a_volume_is_synced_into_one_that_is_made() {
             run_below(&pair, "/in", "/made/for/it").assert_exit(ExitCode::Done);
             let made = pair.destination.join("made/for/it");
             oracle::assert_copy(&made, &pair.source.join("in"), turn);
-            assert_eq!(names(&pair.destination), ["beside", "made"], "{way:?}, {turn} run");
+            assert_eq!(scratch::names(&pair.destination), ["beside", "made"], "{way:?}, {turn} run");
         }
     }
 }
@@ -57,7 +36,7 @@ fn a_destination_is_made_where_its_parent_is_there() {
     for way in Way::ALL {
         let mut pair = pair(way);
         pair.destination = pair.dir().join("new");
-        pair.run(&["--delete"]).assert_exit(ExitCode::Done);
+        pair.done(&["--delete"]);
         pair.assert_copy("into a new folder");
     }
 }
@@ -87,7 +66,7 @@ fn a_link_that_somebody_put_on_the_volume_leads_nowhere() {
                 assert!(message.contains(&format!("{link} is a symbolic link")), "{way:?}: {message}");
             }
         }
-        assert_eq!(names(&secret), ["identity"], "{way:?}");
+        assert_eq!(scratch::names(&secret), ["identity"], "{way:?}");
         assert_eq!(fs::read(secret.join("identity")).unwrap(), b"private");
     }
 }
@@ -112,10 +91,9 @@ fn a_source_that_is_not_there_is_named_and_not_made() {
 fn a_tree_is_not_synced_into_a_folder_of_itself_that_would_have_to_be_made() {
     let mut pair = pair(Way::Local);
     pair.destination = pair.source.join("in/new");
-    let run = pair.run(&[]);
-    run.assert_exit(ExitCode::Failed);
+    let run = pair.run_to(ExitCode::Failed, &[]);
     run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree"));
-    assert_eq!(names(&pair.source.join("in")), ["deep"]);
+    assert_eq!(scratch::names(&pair.source.join("in")), ["deep"]);
 }
 
 #[test]
@@ -130,8 +108,7 @@ fn trees_that_contain_one_another_are_refused_also_where_no_end_sees_both() {
         {
             (pair.source, pair.destination) = (source.clone(), destination.clone());
             for flags in [&[][..], &["-n"]] {
-                let run = pair.run(flags);
-                run.assert_exit(ExitCode::Failed);
+                let run = pair.run_to(ExitCode::Failed, flags);
                 run.ends().for_each(|end| assert_eq!(end.reason(), "SameTree", "{way:?} {flags:?}"));
             }
             assert!(!outer.join(".volferry").exists() && !inner.join(".volferry").exists(), "{way:?}");

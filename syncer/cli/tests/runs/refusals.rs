@@ -36,8 +36,7 @@ fn a_destination_that_cannot_be_a_directory_is_named() {
         let device = PathBuf::from("/dev/null");
         for (destination, named) in [(missing.join("below"), &missing), (device.clone(), &device)] {
             pair.destination = destination;
-            let run = pair.run(&["--delete"]);
-            run.assert_exit(ExitCode::Failed);
+            let run = pair.run_to(ExitCode::Failed, &["--delete"]);
             for end in run.ends() {
                 let is_missing = named == &missing;
                 let reason = if is_missing { "DestinationMissing" } else { "DestinationUnusable" };
@@ -78,8 +77,7 @@ fn a_tree_is_not_synced_onto_itself_nor_into_itself() {
         [(&source, &source), (&source, &below), (&below, &source), (&source, &link), (&link, &below)];
     for (from, to) in overlaps {
         (pair.source, pair.destination) = (from.clone(), to.clone());
-        let run = pair.run(&["--delete", "--force"]);
-        run.assert_exit(ExitCode::Failed);
+        let run = pair.run_to(ExitCode::Failed, &["--delete", "--force"]);
         assert!(run.ends().all(|end| end.reason() == "SameTree"), "{run:?}");
         Snapshot::of(&source).assert_like(&before, UNTOUCHED, "a tree that was to be synced onto itself");
         assert!(!to.join(".volferry").exists());
@@ -88,10 +86,7 @@ fn a_tree_is_not_synced_onto_itself_nor_into_itself() {
 
 #[test]
 fn a_tree_is_not_synced_into_itself_through_a_bind_mount() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can mount");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let mut pair = in_step(Way::Local);
     let tree = pair.source.clone();
     fs::create_dir_all(tree.join("below/deep")).unwrap();
@@ -103,8 +98,7 @@ fn a_tree_is_not_synced_into_itself_through_a_bind_mount() {
     {
         (pair.source, pair.destination) = (from.clone(), to.clone());
         for flags in [&["--force"][..], &["--dry-run"]] {
-            let run = pair.run(flags);
-            run.assert_exit(ExitCode::Failed);
+            let run = pair.run_to(ExitCode::Failed, flags);
             assert!(run.ends().all(|end| end.reason() == "SameTree"), "{from:?} {to:?}: {run:?}");
             Snapshot::of(&tree).assert_like(&before, UNTOUCHED, "a tree that was to be synced into itself");
         }
@@ -144,8 +138,7 @@ fn a_peer_that_does_not_answer_is_given_up_when_the_time_is_over() {
 fn a_report_that_cannot_be_written_is_no_success() {
     let pair = in_step(Way::Local);
     tree::file(&pair.source.join("file"), b"other content");
-    let run = pair.run(&["--report=/dev/full"]);
-    run.assert_exit(ExitCode::Failed);
+    pair.run_to(ExitCode::Failed, &["--report=/dev/full"]);
     pair.assert_copy("although the report is lost");
 }
 

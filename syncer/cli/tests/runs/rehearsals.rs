@@ -7,7 +7,7 @@ use contract::{Action, EntryKind, PlannedAction};
 use crate::common::prelude::*;
 
 /// Returns the actions that the end with the flag for a dry run printed.
-fn told(run: &Run) -> Vec<PlannedAction> {
+pub(crate) fn told(run: &Run) -> Vec<PlannedAction> {
     let (Run::Local(end) | Run::Network { source: end, .. }) = run;
     let planned = end.events.iter().filter_map(|event| match event {
         Event::Planned(action) => Some(action.clone()),
@@ -51,14 +51,12 @@ fn a_dry_run_tells_all_that_a_run_does_and_touches_nothing() {
         fs::remove_dir_all(pair.destination.join(".volferry")).unwrap();
         let before = Snapshot::of(&pair.destination);
         let flags = ["--delete", "--delete-limit=100"];
-        let run = pair.run(&[&flags[..], &["--dry-run"]].concat());
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[&flags[..], &["--dry-run"]].concat());
         Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a dry run");
         assert!(!pair.destination.join(".volferry").exists());
         let (foretold, told) = (run.report().clone(), told(&run));
         assert!(foretold.dry_run);
-        let real = pair.run(&flags);
-        real.assert_exit(ExitCode::Done);
+        let real = pair.done(&flags);
         let (a, b) = (foretold.work, real.report().work);
         assert_eq!(
             (a.files_created, a.files_updated, a.files_deleted, a.bytes_changed),
@@ -86,8 +84,7 @@ fn a_destination_that_is_not_there_is_told_and_not_made() {
         let mut pair = Pair::new(way);
         tree::file(&pair.source.join("file"), b"content");
         pair.destination = pair.dir().join("missing");
-        let run = pair.run(&["--dry-run"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--dry-run"]);
         assert!(!pair.destination.exists(), "{way:?}");
         let folder = PlannedAction {
             action: Action::Create,
@@ -108,8 +105,7 @@ fn a_dry_run_is_told_and_then_refused_where_a_run_would_be() {
     for way in Way::EACH {
         let pair = Pair::new(way);
         tree::file(&pair.destination.join("theirs"), b"content");
-        let run = pair.run(&["--delete", "--dry-run"]);
-        run.assert_exit(ExitCode::Guard);
+        let run = pair.run_to(ExitCode::Guard, &["--delete", "--dry-run"]);
         run.ends().for_each(|end| assert_eq!(end.reason(), "SourceEmpty", "{way:?}"));
         assert_eq!(paths(&told(&run), Action::Delete), BTreeSet::from(["theirs".into()]), "{way:?}");
         assert!(!pair.destination.join(".volferry").exists());
@@ -123,8 +119,7 @@ fn a_dry_run_that_is_larger_than_a_message_is_told_whole() {
         for n in 0..1000 {
             tree::file(&pair.source.join(format!("file {n}")), b"");
         }
-        let run = pair.run(&["--dry-run"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--dry-run"]);
         assert_eq!(paths(&told(&run), Action::Create).len(), 1000, "{way:?}");
     }
 }
@@ -156,8 +151,7 @@ fn a_folder_that_is_renamed_is_told_as_a_move() {
         fs::rename(pair.source.join("old"), pair.source.join("new")).unwrap();
         fs::hard_link(pair.source.join("other"), pair.source.join("third")).unwrap();
         let flags = ["--delete", "--delete-limit=100"];
-        let run = pair.run(&[&flags[..], &["--dry-run"]].concat());
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[&flags[..], &["--dry-run"]].concat());
         let moved: Vec<_> = told(&run).into_iter().filter(|it| it.action == Action::Move).collect();
         let expected = PlannedAction {
             action: Action::Move,
@@ -172,8 +166,7 @@ fn a_folder_that_is_renamed_is_told_as_a_move() {
         assert_eq!(paths(&told(&run), Action::Delete), BTreeSet::new(), "{way:?}");
         let link = told(&run).into_iter().find(|it| it.path == "third").unwrap();
         assert_eq!((link.action, link.kind), (Action::Create, EntryKind::HardLink), "{way:?}");
-        let real = pair.run(&flags);
-        real.assert_exit(ExitCode::Done);
+        let real = pair.done(&flags);
         let (a, b) = (run.report().work, real.report().work);
         assert_eq!(
             (a.files_created, a.files_updated, a.files_deleted, a.bytes_changed),
@@ -191,11 +184,9 @@ fn a_folder_that_holds_what_is_not_part_of_the_run_is_not_told_to_go() {
         fs::create_dir_all(pair.destination.join("gone/empty")).unwrap();
         tree::file(&pair.destination.join("gone/kept.tmp"), b"content");
         let flags = ["--delete", "--delete-limit=100", "--exclude=*.tmp"];
-        let run = pair.run(&[&flags[..], &["--dry-run"]].concat());
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&[&flags[..], &["--dry-run"]].concat());
         assert_eq!(paths(&told(&run), Action::Delete), BTreeSet::from(["gone/empty".into()]), "{way:?}");
-        let real = pair.run(&flags);
-        real.assert_exit(ExitCode::Done);
+        let real = pair.done(&flags);
         assert_eq!(run.report().work.files_deleted, real.report().work.files_deleted, "{way:?}");
         assert!(pair.destination.join("gone/kept.tmp").exists(), "{way:?}");
     }
@@ -218,7 +209,7 @@ fn a_dry_run_ends_as_a_run_does_where_the_destination_cannot_be_written_to() {
         tree::set_mode(&pair.destination, 0o555);
         alike(&pair);
         tree::set_mode(&pair.destination, 0o755);
-        pair.run(&["--dry-run"]).assert_exit(ExitCode::Done);
+        pair.done(&["--dry-run"]);
         pair.destination = pair.dir().join("missing/too");
         alike(&pair);
     }
@@ -303,8 +294,7 @@ fn a_run_that_shows_its_changes_shows_those_that_a_dry_run_does() {
         assert!(!dry.is_empty());
         for shows in ["-v", "--itemize-changes"] {
             let pair = changed_pair(way);
-            let run = pair.run(&[&flags[..], &[shows]].concat());
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&[&flags[..], &[shows]].concat());
             assert_eq!(told(&run), dry, "{way:?} {shows}");
             assert_eq!(told(&pair.run(&[shows])), [], "{way:?} {shows}");
         }
@@ -388,10 +378,8 @@ fn a_dry_run_counts_as_a_run_does_where_some_names_of_a_file_go() {
             groups(&pair.source, true);
             groups(&pair.destination, false);
             let flags = [delete, "--delete-limit=100"];
-            let foretold = pair.run(&[&flags[..], &["--dry-run"]].concat());
-            foretold.assert_exit(ExitCode::Done);
-            let done = pair.run(&flags);
-            done.assert_exit(ExitCode::Done);
+            let foretold = pair.done(&[&flags[..], &["--dry-run"]].concat());
+            let done = pair.done(&flags);
             pair.assert_copy(delete);
             let counts = |run: &Run| {
                 let work = run.report().work;

@@ -312,10 +312,7 @@ fn rules_changes_of_permissions_and_moves_reach_a_far_source_and_a_far_destinati
             "{direction:?}"
         );
         far.sync(direction, &flags);
-        let names = |root: &Path| {
-            let found = oracle::Snapshot::of(root);
-            found.entries().map(|(path, _)| path.escape_ascii().to_string()).collect::<Vec<_>>()
-        };
+        let names = |root: &Path| oracle::Snapshot::of(root).paths();
         assert_eq!(names(&far.pair.source), ["sub", "sub/a.tmp"], "{direction:?}");
         assert_eq!(names(&far.pair.destination), ["b", "sub", "sub/.rules"], "{direction:?}");
         let there = oracle::Snapshot::of(&far.pair.destination);

@@ -1,6 +1,6 @@
 //! A run that needs more space than the destination has is refused before it changes anything.
 
-use contract::human_bytes;
+use contract::human;
 
 use crate::common::prelude::*;
 
@@ -26,13 +26,12 @@ fn a_run_without_room_is_refused_with_both_figures_and_changes_nothing() {
         for flags in [&["--delete"][..], &["--delete", "--dry-run"]] {
             let run = pair.refuse(flags, ExitCode::Guard, "NotEnoughSpace");
             let message = &run.ends().next().unwrap().report().message;
-            let needed = human_bytes::bytes((40 * MIB) as u64);
+            let needed = human::bytes((40 * MIB) as u64);
             assert!(message.contains(&format!("at least {needed} at")), "{message}");
             assert!(message.contains(" are free"), "{message}");
             Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a refused run");
         }
-        let forced = pair.run(&["--force"]);
-        forced.assert_exit(ExitCode::Partial);
+        let forced = pair.run_to(ExitCode::Partial, &["--force"]);
         assert!(forced.report().notes.iter().any(|note| note.contains("--force overrode")), "{forced:?}");
         assert!(!pair.destination.join("large").exists());
     }
@@ -46,7 +45,7 @@ fn what_takes_no_room_is_not_counted() {
         fs::File::options().write(true).open(pair.source.join("sparse")).unwrap().set_len(64 << 20).unwrap();
         tree::file(&pair.source.join("large"), &vec![7; 15 * MIB]);
         fs::hard_link(pair.source.join("large"), pair.source.join("link")).unwrap();
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         pair.assert_copy("sparse files and hard links");
         // The new version would be staged beside the old one.
         tree::file(&pair.source.join("new"), &vec![8; 15 * MIB]);
@@ -73,8 +72,7 @@ fn deletes_before_all_else_make_room_and_pass_the_guard_first() {
         tree::file(&pair.source.join("new"), &vec![8; 16 * MIB]);
         pair.refuse(&["--delete", "--delete-limit=100"], ExitCode::Guard, "NotEnoughSpace");
         pair.refuse(&["--delete=before"], ExitCode::Guard, "DeleteLimitExceeded");
-        let run = pair.run(&["--delete=before", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete=before", "--delete-limit=100"]);
         assert_eq!(run.report().work.files_deleted, 2);
         pair.assert_copy("after deletes that came first");
     }
@@ -100,12 +98,9 @@ fn on_xfs_what_a_clone_may_serve_is_not_counted_and_the_rest_is() {
         tree::file(&pair.source.join("large"), &vec![7; 40 * MIB]);
         let run = pair.refuse(&[], ExitCode::Guard, "NotEnoughSpace");
         let message = &run.ends().next().unwrap().report().message;
-        assert!(
-            message.contains(&format!("at least {}", human_bytes::bytes((40 * MIB) as u64))),
-            "{message}"
-        );
+        assert!(message.contains(&format!("at least {}", human::bytes((40 * MIB) as u64))), "{message}");
         tree::file(&pair.source.join("large"), &Rng::new(1).bytes(14 * MIB));
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         // Over the network two more versions are clones of the first; in a local run they are not.
         for name in ["second", "third"] {
             fs::copy(pair.source.join("large"), pair.source.join(name)).unwrap();
@@ -113,7 +108,7 @@ fn on_xfs_what_a_clone_may_serve_is_not_counted_and_the_rest_is() {
         match way {
             Way::Local => drop(pair.refuse(&[], ExitCode::Guard, "NotEnoughSpace")),
             _ => {
-                pair.run(&[]).assert_exit(ExitCode::Done);
+                pair.done(&[]);
                 pair.assert_copy("clones");
             }
         }
@@ -133,8 +128,8 @@ fn what_goes_to_a_file_system_mounted_in_the_destination_is_not_counted() {
             fs::create_dir_all(&dir).unwrap();
             tree::file(&dir.join(file.to_string()), &[7; 50 << 10]);
         }
-        pair.run(&["--dry-run"]).assert_exit(ExitCode::Done);
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&["--dry-run"]);
+        pair.done(&[]);
         pair.assert_copy("in a mount");
         tree::file(&pair.source.join("large"), &vec![7; 40 * MIB]);
         pair.refuse(&[], ExitCode::Guard, "NotEnoughSpace");

@@ -5,8 +5,6 @@ use contract::Identity;
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// Returns the private key of an identity file, in its text form and as bytes.
 fn secrets(pair: &Pair, side: &str) -> [Vec<u8>; 2] {
     let text = fs::read_to_string(pair.key(side)).unwrap();
@@ -76,9 +74,7 @@ fn an_identity_that_others_may_read_is_refused_with_what_to_do() {
 
 #[test]
 fn an_identity_as_a_secret_is_mounted_is_taken() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     // As in a pod without root: the file is root's and has the pod's group.
     let pair = Pair::unprivileged(Way::SinkListens);
     // As in a pod with root, whose group is root's.

@@ -4,12 +4,8 @@ use crate::common::prelude::*;
 
 /// Makes files with these paths, each holding `content` and with one time.
 fn files(root: &Path, paths: &[&str], content: &str, seconds: i64) {
-    for path in paths {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        tree::file(&path, content.as_bytes());
-        tree::set_mtime(&path, seconds, 0);
-    }
+    tree::files(root, paths, content);
+    paths.iter().for_each(|path| tree::set_mtime(&root.join(path), seconds, 0));
 }
 
 /// Runs rsync with these flags on copies of both folders of a pair, and returns the tree that it makes.
@@ -60,10 +56,8 @@ fn differing(way: Way) -> Pair {
 #[track_caller]
 fn assert_as_rsync(pair: &Pair, flags: &[&str]) {
     let expected = by_rsync(pair, flags);
-    let rehearsal = pair.run(&[flags, &["--dry-run"]].concat());
-    rehearsal.assert_exit(ExitCode::Done);
-    let run = pair.run(flags);
-    run.assert_exit(ExitCode::Done);
+    let rehearsal = pair.done(&[flags, &["--dry-run"]].concat());
+    let run = pair.done(flags);
     snapshot_without_times_of_links(&pair.destination).assert_like(
         &expected,
         COPY,
@@ -93,7 +87,7 @@ fn names_of_one_file_are_copied_separately_where_the_first_may_be_left_out() {
             fs::hard_link(pair.source.join("a"), pair.source.join("b")).unwrap();
             let has = if flag == "--existing" { "b" } else { "a" };
             files(&pair.destination, &[has], "old", 1_000_000_000);
-            pair.run(&[flag]).assert_exit(ExitCode::Done);
+            pair.done(&[flag]);
             let read = |name: &str| fs::read_to_string(pair.destination.join(name)).ok();
             let expected =
                 if flag == "--existing" { (None, "source") } else { (Some("old".into()), "source") };
@@ -121,7 +115,7 @@ fn permissions_change_on_the_way_and_a_second_run_finds_nothing_to_do() {
         assert_as_rsync(&pair, &flags);
         assert_eq!(fs::metadata(pair.destination.join("new")).unwrap().mode() & 0o7777, 0o4710, "{way:?}");
         // The links have another time since they were compared.
-        pair.run(&flags).assert_exit(ExitCode::Done);
+        pair.done(&flags);
         let work = pair.run(&flags).report().work;
         assert_eq!((work.files_created, work.files_updated), (0, 0), "{way:?}");
     }
@@ -142,7 +136,7 @@ fn an_entry_with_an_access_control_list_keeps_its_permissions() {
         ];
         tree::set_attr(&pair.source.join("a"), tree::ACCESS_ACL, &acl.concat());
         for _ in 0..2 {
-            pair.run(&["--chmod=F600"]).assert_exit(ExitCode::Done);
+            pair.done(&["--chmod=F600"]);
             let mode = |root: &Path| fs::metadata(root.join("a")).unwrap().mode();
             assert_eq!(mode(&pair.destination), mode(&pair.source), "{way:?}");
         }
@@ -165,7 +159,7 @@ fn all_entries_get_the_owner_that_is_asked_for() {
         };
         assert_eq!((owner("new"), owner("new-link"), owner("")), ((1234, 4321), (1234, 4321), (1234, 4321)));
         assert_eq!(owner("theirs"), (0, 0), "{way:?}");
-        pair.run(&["--chown=1234:4321"]).assert_exit(ExitCode::Done);
+        pair.done(&["--chown=1234:4321"]);
         let work = pair.run(&["--chown=1234:4321"]).report().work;
         assert_eq!((work.files_created, work.files_updated), (0, 0), "{way:?}");
     }
@@ -176,7 +170,7 @@ fn an_owner_that_the_process_may_not_give_fails_the_run() {
     for pair in Pair::each_unprivileged() {
         files(&pair.source, &["a"], "source", 2_000_000_000);
         scratch::give_to_nobody(&pair.source.join("a"));
-        pair.run(&["--chown=1234"]).assert_exit(ExitCode::Failed);
+        pair.run_to(ExitCode::Failed, &["--chown=1234"]);
         assert!(!pair.destination.join("a").exists(), "{:?}", pair.way);
     }
 }

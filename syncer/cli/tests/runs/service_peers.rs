@@ -139,9 +139,7 @@ fn files_that_every_user_may_write_to_decide_nothing() {
 
 #[test]
 fn a_folder_that_is_open_to_all_and_mounted_read_only_is_as_kubernetes_has_it() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let served = Served::prepare(PHOTOS);
     let folder = served.path("serve.toml").parent().unwrap().to_owned();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();

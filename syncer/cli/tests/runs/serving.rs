@@ -6,8 +6,6 @@ use contract::{Phase, Progress, Timings};
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 fn sum(timings: &Timings) -> u64 {
     let Timings { queue, pod_start, connect, scan, plan, delta, transfer, apply, commit, snapshot, total: _ } =
         *timings;
@@ -16,26 +14,14 @@ fn sum(timings: &Timings) -> u64 {
 
 #[test]
 fn both_ends_write_the_same_report_and_its_phases_add_up() {
-    for way in Way::NETWORK {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::NETWORK) {
         tree::gallery(&pair.source, Shape::Everything);
         let files = ["source.json", "sink.json"].map(|name| pair.dir().join(name));
         let flags = [format!("--report={}", text(&files[0])), "--run=nightly-7".into(), "--delete".into()];
         let sink_flag = format!("--report={}", text(&files[1]));
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let (source, sink) = match way {
-            Way::SinkListens => {
-                let mut sink = pair.start_receive(&["--once", "--listen", ANY_PORT, &sink_flag]);
-                let address = sink.listening().to_string();
-                (pair.start_send(&["--connect", &address], &flags).wait(), sink.wait())
-            }
-            _ => {
-                let mut source = pair.start_send(&["--listen", ANY_PORT], &flags);
-                let address = source.listening().to_string();
-                let sink = pair.start_receive(&["--once", "--connect", &address, &sink_flag]);
-                (source.wait(), sink.wait())
-            }
-        };
+        let (source, sink) = pair.start_both(&flags, &[&sink_flag]);
+        let (source, sink) = (source.wait(), sink.wait());
         let [written, received]: [Report; 2] =
             files.map(|path| serde_json::from_slice(&fs::read(path).unwrap()).unwrap());
         assert_eq!(written, received);
@@ -62,11 +48,9 @@ fn a_local_run_reports_too_and_nothing_crosses_a_wire() {
 
 #[test]
 fn events_begin_with_the_address_and_end_with_the_report_and_progress_only_grows() {
-    for way in Way::NETWORK {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::NETWORK) {
         tree::many(&pair.source, 3000, 3000);
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         for end in run.ends() {
             let listening = end.events.iter().position(|event| matches!(event, Event::Listening { .. }));
             let finished = end.events.iter().filter(|event| matches!(event, Event::Finished(_))).count();
@@ -228,7 +212,7 @@ fn a_peer_that_dials_during_a_session_waits_for_its_turn() {
     tree::file(&pair.source.join("large"), &Rng::new(4).bytes(9_000_000));
     let mut sink = pair.start_receive(&["--listen", ANY_PORT]);
     let address = sink.listening();
-    let relays = [4_000_000, ONE_PACKET].map(|bytes| Relay::start(address, bytes));
+    let relays = [4_000_000, ONE_PACKET].map(|bytes| Relay::holding(address, bytes));
     let send = |relay: &Relay, run: &str| {
         let source = pair.start_send(&["--connect", &relay.address().to_string()], &[run]);
         relay.wait_holding();
@@ -248,7 +232,7 @@ fn a_peer_that_dials_during_a_session_waits_for_its_turn() {
 fn busy(pair: &Pair, once: &[&str]) -> (Running, Running, Relay) {
     tree::file(&pair.source.join("large"), &Rng::new(4).bytes(9_000_000));
     let mut sink = pair.start_receive(&[&["--listen", ANY_PORT], once].concat());
-    let relay = Relay::start(sink.listening(), 4_000_000);
+    let relay = Relay::holding(sink.listening(), 4_000_000);
     let first = pair.start_send(&["--connect", &relay.address().to_string()], &["--run=first"]);
     relay.wait_holding();
     (sink, first, relay)

@@ -198,10 +198,7 @@ fn free_bytes(path: &Path) -> u64 {
 
 /// Makes a destination with space for 8 MiB, and a source that another run can lock.
 fn small_ends() -> Option<(Ends, Mount)> {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root can mount a small file system");
-        return None;
-    }
+    scratch::needs_root()?;
     let ends = Ends::new();
     let mount = Mount::tmpfs(ends.to.path(), "8m");
     fs::create_dir(ends.from(".volferry")).unwrap();

@@ -4,8 +4,6 @@ use contract::IdentityPair;
 
 use crate::common::prelude::*;
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// Makes the identity files of another pair.
 fn other_pair(pair: &Pair, name: &str) -> PathBuf {
     let keys = pair.dir().join(name);

@@ -74,8 +74,7 @@ const PLANNED: u8 = 2;
 
 #[test]
 fn shards_make_a_copy_and_their_reports_add_up() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::many(&pair.source, 900, 700);
         tree::random(&pair.source, &mut Rng::new(3), 80, Shape::Everything);
         tree::file(&pair.source.join("becomes a folder"), b"content");
@@ -109,8 +108,7 @@ fn every_shard_has_its_part_of_what_is_to_be_done() {
 
 #[test]
 fn one_of_everything_is_copied_by_shards_whatever_changes() {
-    for way in [Way::Local, Way::SinkListens] {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::EACH) {
         tree::gallery(&pair.source, Shape::Everything);
         sync(&pair, "one of everything");
         for seed in 0..4 {
@@ -154,8 +152,7 @@ fn shards_without_privileges_count_each_owner_that_is_not_kept_once() {
 
 #[test]
 fn a_guard_refuses_all_shards_or_none() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::many(&pair.source, 300, 100);
         sync(&pair, "before");
         for dir in ["d0000", "d0001"] {
@@ -225,13 +222,9 @@ fn a_shard_that_is_killed_in_the_middle_leaves_the_rest_to_the_next_run() {
     let flags = |index| shard("cut off", index);
     let mut ends = Vec::new();
     for index in 0..COUNT {
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
         let carried = if index == 1 { 1_500_000 } else { u64::MAX };
-        let relay = Relay::start(sink.listening(), carried);
         let [run, shard] = flags(index);
-        let source =
-            pair.start_send(&["--connect", &relay.address().to_string()], &["--delete", &run, &shard]);
-        ends.push((source, sink, relay));
+        ends.push(pair.start_relayed(carried, &["--delete", &run, &shard]));
     }
     ends[1].2.wait_holding();
     ends[1].1.kill();
@@ -250,8 +243,7 @@ fn a_shard_that_is_killed_in_the_middle_leaves_the_rest_to_the_next_run() {
 
 #[test]
 fn shards_read_back_together_all_that_is_there() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         tree::many(&pair.source, 900, 700);
         tree::gallery(&pair.source, Shape::Everything);
         let shards = run_shards(&pair, "verified", &["--delete", "--verify"]);
@@ -273,7 +265,7 @@ fn verified(run: &Run) -> u64 {
 
 #[test]
 fn what_shards_find_to_differ_one_of_them_tells() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::many(&pair.source, 300, 700);
         sync(&pair, "first");
@@ -326,8 +318,7 @@ fn what_one_shard_cannot_read_keeps_the_deletes_of_all_back() {
 
 #[test]
 fn shards_write_in_place() {
-    for way in Way::ALL {
-        let pair = Pair::new(way);
+    for pair in Pair::each(Way::ALL) {
         let mut rng = Rng::new(5);
         let names = ["a/one", "b/two", "c/three", "d/four"];
         for name in names {

@@ -48,8 +48,7 @@ fn a_file_goes_into_a_folder_or_onto_a_name_with_all_that_it_has() {
             pair.destination = format!("{}/{spelled}", text(&folder)).into();
             let before = fs::metadata(&folder).unwrap().permissions();
             let is_taken = ["other", "link"].contains(&spelled);
-            let first = pair.run(if is_taken { &["--verify", "--force"] } else { &["--verify"] });
-            first.assert_exit(ExitCode::Done);
+            pair.done(if is_taken { &["--verify", "--force"] } else { &["--verify"] });
             assert_is_copy(&folder.join(arrives_at), &pair.source);
             assert!(
                 !folder.join("sibling").exists() && folder.join(".volferry").exists() != (spelled == "made/")
@@ -71,7 +70,7 @@ fn a_file_gets_a_second_name_in_its_own_folder_run_after_run() {
     pair.destination = folder.join("copy.txt");
     for content in ["first", "second"] {
         tree::file(&pair.source, content.as_bytes());
-        pair.run(&["--force"]).assert_exit(ExitCode::Done);
+        pair.done(&["--force"]);
         assert_is_copy(&pair.destination, &pair.source);
     }
     let output =
@@ -87,17 +86,16 @@ fn a_file_with_another_name_is_replaced_only_by_force() {
         let folder = pair.destination.clone();
         pair.destination = folder.join("other");
         for flags in [&["-n"][..], &[]] {
-            let run = pair.run(flags);
-            run.assert_exit(ExitCode::Guard);
+            let run = pair.run_to(ExitCode::Guard, flags);
             assert_eq!(run.ends().last().unwrap().reason(), "OtherFile");
             assert_eq!(fs::read(folder.join("other")).unwrap(), b"other", "{way:?}");
         }
-        pair.run(&["--force"]).assert_exit(ExitCode::Done);
+        pair.done(&["--force"]);
         assert_is_copy(&folder.join("other"), &pair.source);
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         tree::file(&folder.join("note.txt"), b"an older version");
         pair.destination = folder.join("note.txt");
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert_is_copy(&folder.join("note.txt"), &pair.source);
     }
 }
@@ -109,7 +107,7 @@ fn a_file_below_a_volume_goes_below_another() {
         let note = pair.source.clone();
         pair.source = note.parent().unwrap().into();
         let mut sink =
-            pair.start_receive(&["--once", "--listen", "127.0.0.1:0", "--destination-path=deep/er/copy.txt"]);
+            pair.start_receive(&["--once", "--listen", ANY_PORT, "--destination-path=deep/er/copy.txt"]);
         let address = sink.listening().to_string();
         let source = pair.start_send(&["--connect", &address], &["--source-path=note.txt"]).wait();
         source.assert_exit(ExitCode::Done);
@@ -125,7 +123,7 @@ fn what_a_link_of_the_users_own_leads_to_is_copied_under_the_name_of_the_link() 
         let link = pair.dir().join("link");
         symlink(&pair.source, &link).unwrap();
         let note = std::mem::replace(&mut pair.source, link);
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert_is_copy(&pair.destination.join("link"), &note);
     }
 }
@@ -134,8 +132,7 @@ fn what_a_link_of_the_users_own_leads_to_is_copied_under_the_name_of_the_link() 
 fn a_dry_run_of_a_file_tells_of_the_file_alone() {
     for way in Way::ALL {
         let pair = note(way);
-        let run = pair.run(&["-n"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["-n"]);
         let source = run.ends().next().unwrap();
         let planned = source.events.iter().filter_map(|event| match event {
             Event::Planned(action) => Some(action.path.as_str()),
@@ -151,15 +148,13 @@ fn what_makes_no_sense_for_a_file_is_refused_and_nothing_is_made() {
     for way in Way::ALL {
         for flag in ["--delete", "--exclude=x", "--ignore-files", "--min-size=1", "--no-specials"] {
             let pair = note(way);
-            let run = pair.run(&[flag]);
-            run.assert_exit(ExitCode::Usage);
+            let run = pair.run_to(ExitCode::Usage, &[flag]);
             run.ends().for_each(|end| assert_eq!(end.reason(), "NotForFiles", "{flag}"));
         }
         let mut pair = note(way);
         let missing = pair.dir().join("no");
         pair.destination = missing.join("copy.txt");
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Failed);
+        pair.run_to(ExitCode::Failed, &[]);
         assert!(!missing.exists(), "{way:?}");
     }
 }
@@ -169,8 +164,7 @@ fn a_file_is_not_copied_onto_itself() {
     let mut pair = note(Way::Local);
     for destination in [pair.source.clone(), pair.source.parent().unwrap().into()] {
         pair.destination = destination;
-        let run = pair.run(&[]);
-        run.assert_exit(ExitCode::Failed);
+        let run = pair.run_to(ExitCode::Failed, &[]);
         assert_eq!(run.report().reason.as_deref(), Some("SameTree"));
     }
     assert_eq!(fs::read(&pair.source).unwrap(), b"the note");
@@ -182,7 +176,7 @@ fn an_image_is_asked_for_by_name() {
         let mut pair = note(way);
         pair.destination = pair.destination.join("disk.img");
         pair.is_of_devices = true;
-        pair.run(&[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         assert_eq!(fs::read(&pair.destination).unwrap(), b"the note");
         assert!(!pair.destination.parent().unwrap().join(".volferry").exists(), "{way:?}");
     }

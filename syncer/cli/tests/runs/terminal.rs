@@ -2,9 +2,11 @@
 
 use std::{
     io::{Read as _, Write as _},
-    process::{Child, ChildStdin, Stdio},
+    process::{ChildStdin, Stdio},
     sync::mpsc,
 };
+
+use testkit::process::KilledOnDrop;
 
 use crate::common::prelude::*;
 
@@ -17,7 +19,7 @@ const STOPPING: &str =
 
 /// A command at a terminal of its own, in whose foreground it runs. `script` is of Debian's package bsdutils.
 struct Terminal {
-    script: Child,
+    script: KilledOnDrop,
     keys: Option<ChildStdin>,
     output: mpsc::Receiver<Vec<u8>>,
     shown: String,
@@ -40,7 +42,7 @@ impl Terminal {
                 let _ = tell.send(part[..len].to_vec());
             }
         });
-        Self { script, keys, output, shown: String::new() }
+        Self { script: KilledOnDrop(script), keys, output, shown: String::new() }
     }
 
     /// Waits until this was shown.
@@ -68,14 +70,7 @@ impl Terminal {
                 Err(error) => panic!("{error}: {:?}", self.shown),
             }
         }
-        (std::mem::take(&mut self.shown), self.script.wait().unwrap().code())
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.script.kill();
-        let _ = self.script.wait();
+        (self.shown, self.script.0.wait().unwrap().code())
     }
 }
 

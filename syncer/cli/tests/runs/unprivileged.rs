@@ -81,8 +81,7 @@ fn foreign_owners_are_left_alone_and_do_not_make_a_file_look_changed() {
     for pair in Pair::each_unprivileged() {
         tree::random(&pair.source, &mut Rng::new(17), 100, Shape::Everything);
         readable_to_all(&pair.source);
-        let run = pair.run(&["--delete"]);
-        run.assert_exit(ExitCode::Done);
+        let run = pair.done(&["--delete"]);
         let (copy, original) = (Snapshot::of(&pair.destination), Snapshot::of(&pair.source));
         copy.assert_like(&original, BUT_OWNERS, "a copy without its owners");
         // This user gets no lease on files of others, so the young ones are noted.
@@ -104,8 +103,7 @@ fn owners_that_are_not_kept_are_counted_in_every_run_also_in_one_without_a_chang
         let nobodys = original.entries().filter(|(_, node)| node.owner == (scratch::NOBODY, scratch::NOBODY));
         assert_eq!(nobodys.count(), 0, "no entry has the owner of the copy by chance");
         let count = |flags: &[&str]| {
-            let run = pair.run(flags);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(flags);
             run.report().work.owners_not_kept
         };
         assert_eq!(count(&["--dry-run"]), all, "{:?}: before the first run", pair.way);
@@ -154,8 +152,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_rest_arrives() {
         for name in ["secret", "large secret", "closed"] {
             tree::set_mode(&pair.source.join(name), 0);
         }
-        let run = pair.run(&["--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &["--delete", "--delete-limit=100"]);
         let report = run.report();
         assert_eq!(
             (report.result, report.reason.as_deref()),
@@ -200,8 +197,7 @@ fn a_root_that_belongs_to_another_is_no_fault_of_the_run() {
         std::os::unix::fs::chown(&pair.destination, Some(0), Some(scratch::NOBODY)).unwrap();
         tree::set_mode(&pair.destination, 0o2775);
         for turn in ["first", "second"] {
-            let run = pair.run(&["--delete"]);
-            run.assert_exit(ExitCode::Done);
+            let run = pair.done(&["--delete"]);
             let [note] = run.report().notes.as_slice() else { panic!("{:?}", run.report().notes) };
             assert!(note.contains("root folder"), "{note}");
             let work = run.report().work;
@@ -223,9 +219,7 @@ fn readable_to_all(path: &Path) {
 
 #[test]
 fn files_that_a_user_may_not_use_are_named_with_what_to_do() {
-    if !scratch::is_root() {
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let pair = Pair::unprivileged(Way::Local);
     tree::file(&pair.source.join("a"), b"content");
     scratch::give_to_nobody(&pair.source);

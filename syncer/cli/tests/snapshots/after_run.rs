@@ -8,19 +8,6 @@ use serde_json::Value;
 use crate::common::prelude::*;
 use crate::damage::{flip, only_file_below};
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
-/// Runs once; `flags` are those of the source, and `demands` those of the sink.
-fn run(pair: &Pair, flags: &[&str], demands: &[&str]) -> Run {
-    if pair.way == Way::Local {
-        return Run::Local(pair.start_sync(&[flags, demands].concat()).wait());
-    }
-    let mut sink = pair.start_receive(&[&["--once", "--listen", ANY_PORT], demands].concat());
-    let address = sink.listening().to_string();
-    let source = pair.start_send(&["--connect", &address], flags).wait();
-    Run::Network { source, sink: sink.wait() }
-}
-
 /// Returns the report of the sink's end; the source has the same unless the run failed.
 fn report_of(run: &Run) -> &Report {
     let (Run::Local(end) | Run::Network { sink: end, .. }) = run;
@@ -48,20 +35,21 @@ fn cat(pair: &Pair, id: &str, path: &str) -> String {
 
 #[test]
 fn a_run_takes_its_snapshot_by_the_engine_that_was_asked_for() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::write(pair.source.join("file"), "content").unwrap();
-        let report = snapshot_of(&run(&pair, &[], &["--snapshot", "--snapshot-engine=copy"]), ExitCode::Done);
+        let report =
+            snapshot_of(&pair.run_with(&[], &["--snapshot", "--snapshot-engine=copy"]), ExitCode::Done);
         assert!(report.made.is_some(), "{report:?}");
         let report =
-            snapshot_of(&run(&pair, &[], &["--snapshot", "--snapshot-engine=clone"]), ExitCode::Partial);
+            snapshot_of(&pair.run_with(&[], &["--snapshot", "--snapshot-engine=clone"]), ExitCode::Partial);
         assert!(report.made.is_none() && report.message.contains("cannot clone files"), "{report:?}");
     }
 }
 
 #[test]
 fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let ids: Vec<String> = (1..=3)
             .map(|version| {
@@ -69,7 +57,7 @@ fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
                 let flags = ["--delete", &format!("--run=web-{version}")];
                 let demands =
                     ["--snapshot", "--snapshot-tag=web", "--snapshot-job=web", "--snapshot-keep-last=2"];
-                let run = run(&pair, &flags, &demands);
+                let run = pair.run_with(&flags, &demands);
                 let told = snapshot_of(&run, ExitCode::Done);
                 assert_eq!(run.report().snapshot.as_ref(), Some(&told), "{way:?}: both ends tell the same");
                 assert_eq!(told.count, version.min(2));
@@ -94,12 +82,12 @@ fn each_run_takes_a_snapshot_and_drops_what_the_rules_do_not_keep() {
 /// Each later run reports the damage that one run found, whichever part it checks, until a good copy appears.
 #[test]
 fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         let asked = ["--snapshot", "--snapshot-job=web", "--snapshot-verify=2"];
         let next = |content: &[u8]| {
             fs::write(pair.source.join("large"), content).unwrap();
-            run(&pair, &["--compare=content"], &asked)
+            pair.run_with(&["--compare=content"], &asked)
         };
         let good = vec![7; 300_000];
         let first = snapshot_of(&next(&good), ExitCode::Done).verify.unwrap();
@@ -122,7 +110,7 @@ fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
         // A snapshot reads files again that were changed within a tick of the clock, and repairs them itself.
         let healed = loop {
             flip(&only_file_below(&pair.destination.join(".volferry/snapshots/content")), 5);
-            let mut runs = (0..2).map(|_| run(&pair, &["--compare=content"], &asked));
+            let mut runs = (0..2).map(|_| pair.run_with(&["--compare=content"], &asked));
             let is_healed = |run: &Run| snapshot_of(run, ExitCode::Done).verify.unwrap().healed == 1;
             if let Some(healed) = runs.find(is_healed) {
                 break healed;
@@ -138,12 +126,12 @@ fn runs_check_the_snapshots_in_turn_and_know_damage_until_it_is_healed() {
 fn rules_judge_the_snapshots_of_one_job_only() {
     let pair = Pair::new(Way::Local);
     fs::write(pair.source.join("file"), "content").unwrap();
-    run(&pair, &[], &[]).assert_exit(ExitCode::Done);
+    pair.done(&[]);
     snapshot("create", &pair.destination, &["--tag=mine"]);
-    run(&pair, &[], &["--snapshot", "--snapshot-job=other"]).assert_exit(ExitCode::Done);
+    pair.run_with(&[], &["--snapshot", "--snapshot-job=other"]).assert_exit(ExitCode::Done);
     for _ in 0..2 {
         let told = snapshot_of(
-            &run(&pair, &[], &["--snapshot", "--snapshot-job=web", "--snapshot-keep-last=1"]),
+            &pair.run_with(&[], &["--snapshot", "--snapshot-job=web", "--snapshot-keep-last=1"]),
             ExitCode::Done,
         );
         assert_eq!(told.count, 1);
@@ -158,7 +146,7 @@ fn rules_judge_the_snapshots_of_one_job_only() {
 fn the_rules_of_a_run_never_judge_the_snapshots_of_a_person() {
     let pair = Pair::new(Way::Local);
     fs::write(pair.source.join("file"), "content").unwrap();
-    let take = || snapshot_of(&run(&pair, &[], &["--snapshot", "--snapshot-keep-last=1"]), ExitCode::Done);
+    let take = || snapshot_of(&pair.run_with(&[], &["--snapshot", "--snapshot-keep-last=1"]), ExitCode::Done);
     take();
     for _ in 0..2 {
         assert!(snapshot("create", &pair.destination, &["--tag=mine"]).status.success());
@@ -180,7 +168,7 @@ fn jobs_of_one_name_in_two_namespaces_do_not_drop_each_others_snapshots() {
         for namespace in ["test", "prod"] {
             let job = format!("--snapshot-job={namespace}/web");
             let told = snapshot_of(
-                &run(&pair, &[], &["--snapshot", &job, "--snapshot-keep-last=1"]),
+                &pair.run_with(&[], &["--snapshot", &job, "--snapshot-keep-last=1"]),
                 ExitCode::Done,
             );
             assert_eq!(told.count, 1, "{told:?}");
@@ -196,7 +184,7 @@ fn tags_keep_snapshots_after_a_run_and_bytes_limit_them() {
     fs::write(pair.source.join("file"), vec![1; 1000]).unwrap();
     let take = |more: &[&str]| {
         let demands = [&["--snapshot", "--snapshot-job=prod/web"], more].concat();
-        snapshot_of(&run(&pair, &[], &demands), ExitCode::Done)
+        snapshot_of(&pair.run_with(&[], &demands), ExitCode::Done)
     };
     let gold = take(&["--snapshot-tag=gold"]).made.unwrap().id;
     take(&[]);
@@ -214,7 +202,7 @@ fn the_list_says_why_each_snapshot_is_kept_and_until_when() {
     fs::write(pair.source.join("file"), "content").unwrap();
     let take = |more: &[&str]| {
         let demands = [&["--snapshot", "--snapshot-job=prod/web"], more].concat();
-        snapshot_of(&run(&pair, &[], &demands), ExitCode::Done).made.unwrap().id
+        snapshot_of(&pair.run_with(&[], &demands), ExitCode::Done).made.unwrap().id
     };
     let first = take(&[]);
     let reasons = |id: &str| list(&pair).iter().find(|it| it["id"] == id).unwrap()["reasons"].clone();
@@ -244,20 +232,20 @@ fn rules_with_more_tags_than_the_list_can_have_are_refused_and_the_list_stays_re
     fs::write(pair.source.join("file"), "content").unwrap();
     let tags: Vec<String> = (0..65).map(|nth| format!("--snapshot-keep-tag=t{nth}")).collect();
     let demands: Vec<&str> = ["--snapshot"].into_iter().chain(tags.iter().map(String::as_str)).collect();
-    let told = snapshot_of(&run(&pair, &[], &demands), ExitCode::Partial);
+    let told = snapshot_of(&pair.run_with(&[], &demands), ExitCode::Partial);
     assert!(told.message.contains("at most 64 tags"), "{told:?}");
-    assert_eq!(snapshot_of(&run(&pair, &[], &demands[..65]), ExitCode::Done).count, 1);
+    assert_eq!(snapshot_of(&pair.run_with(&[], &demands[..65]), ExitCode::Done).count, 1);
     assert_eq!(list(&pair).len(), 1);
 }
 
 #[test]
 fn a_run_that_is_refused_takes_no_snapshot_and_says_so() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::write(pair.source.join("file"), "content").unwrap();
-        snapshot_of(&run(&pair, &["--delete"], &["--snapshot"]), ExitCode::Done);
+        snapshot_of(&pair.run_with(&["--delete"], &["--snapshot"]), ExitCode::Done);
         fs::remove_file(pair.source.join("file")).unwrap();
-        let refused = run(&pair, &["--delete"], &["--snapshot"]);
+        let refused = pair.run_with(&["--delete"], &["--snapshot"]);
         let told = snapshot_of(&refused, ExitCode::Guard);
         assert_eq!((told.reason.as_deref(), told.made), (Some("RunNotWhole"), None));
         assert_eq!(list(&pair).len(), 1, "{way:?}");
@@ -270,7 +258,7 @@ fn a_run_that_leaves_a_file_out_takes_no_snapshot_and_says_so() {
         let secret = pair.source.join("secret");
         fs::write(&secret, "content").unwrap();
         crate::common::tree::set_mode(&secret, 0);
-        let partial = run(&pair, &[], &["--snapshot"]);
+        let partial = pair.run_with(&[], &["--snapshot"]);
         let told = snapshot_of(&partial, ExitCode::Partial);
         assert_eq!(report_of(&partial).reason.as_deref(), Some("SomeFilesFailed"));
         assert_eq!(told.reason.as_deref(), Some("RunNotWhole"));
@@ -280,17 +268,17 @@ fn a_run_that_leaves_a_file_out_takes_no_snapshot_and_says_so() {
 
 #[test]
 fn a_snapshot_that_fails_is_what_the_run_says_of_itself() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         fs::write(pair.source.join("file"), "content").unwrap();
-        run(&pair, &[], &[]).assert_exit(ExitCode::Done);
+        pair.done(&[]);
         let store = pair.destination.join(".volferry/snapshots");
         fs::create_dir(&store).unwrap();
         let mut head = [&b"vfroots\0\x09\0\0\0"[..], &[0; 8]].concat();
         head.extend_from_slice(&blake3::hash(&head).as_bytes()[..8]);
         fs::write(store.join("roots"), head).unwrap();
         fs::write(pair.source.join("file"), "other content").unwrap();
-        let failed = run(&pair, &[], &["--snapshot"]);
+        let failed = pair.run_with(&[], &["--snapshot"]);
         let told = snapshot_of(&failed, ExitCode::Partial);
         let report = report_of(&failed);
         assert_eq!(
@@ -307,7 +295,7 @@ fn a_snapshot_that_fails_is_what_the_run_says_of_itself() {
 fn a_dry_run_takes_no_snapshot() {
     let pair = Pair::new(Way::Local);
     fs::write(pair.source.join("file"), "content").unwrap();
-    let dry = run(&pair, &["--dry-run"], &["--snapshot"]);
+    let dry = pair.run_with(&["--dry-run"], &["--snapshot"]);
     dry.assert_exit(ExitCode::Done);
     assert_eq!(report_of(&dry).snapshot, None);
     assert!(!pair.destination.join(".volferry").exists());
@@ -317,7 +305,7 @@ fn a_dry_run_takes_no_snapshot() {
 fn shards_take_no_snapshot() {
     let pair = Pair::new(Way::SinkListens);
     fs::write(pair.source.join("file"), "content").unwrap();
-    let refused = run(&pair, &["--run=r", "--shard=0/2"], &["--snapshot"]);
+    let refused = pair.run_with(&["--run=r", "--shard=0/2"], &["--snapshot"]);
     refused.assert_exit(ExitCode::Usage);
     assert_eq!(report_of(&refused).reason.as_deref(), Some("ShardedSnapshot"));
 }
@@ -325,16 +313,13 @@ fn shards_take_no_snapshot() {
 /// A run that changes nothing publishes its own scan. The command scans again, and finds the same tree.
 #[test]
 fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let pair = Pair::new(way);
         tree::gallery(&pair.source, tree::Shape::Everything);
         tree::random(&pair.source, &mut Rng::new(9), 60, tree::Shape::Everything);
         let taken = ["changed", "same", "same again"].map(|tag| {
-            let run = run(
-                &pair,
-                &["--delete"],
-                &["--snapshot", &format!("--snapshot-tag={tag}").replace(' ', "-")],
-            );
+            let run = pair
+                .run_with(&["--delete"], &["--snapshot", &format!("--snapshot-tag={tag}").replace(' ', "-")]);
             snapshot_of(&run, ExitCode::Done).made.unwrap().id
         });
         assert!(snapshot("create", &pair.destination, &["--tag=scanned"]).status.success());
@@ -348,11 +333,11 @@ fn a_run_that_changes_nothing_publishes_what_a_scan_finds() {
 /// A run lists only its own changes again. The command scans everything, and finds the same tree.
 #[test]
 fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
-    for (way, seed) in [Way::Local, Way::SinkListens].into_iter().flat_map(|way| [(way, 1), (way, 2)]) {
+    for (way, seed) in Way::EACH.into_iter().flat_map(|way| [(way, 1), (way, 2)]) {
         let (pair, mut rng) = (Pair::new(way), Rng::new(seed));
         tree::gallery(&pair.source, tree::Shape::Everything);
         tree::random(&pair.source, &mut rng, 60, tree::Shape::Everything);
-        snapshot_of(&run(&pair, &[], &["--snapshot"]), ExitCode::Done);
+        snapshot_of(&pair.run_with(&[], &["--snapshot"]), ExitCode::Done);
         for round in 0..8 {
             let mut edits = Vec::new();
             for dir in [&pair.source, &pair.source, &pair.source, &pair.source, &pair.destination] {
@@ -360,7 +345,7 @@ fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
                 edits.push((edit, edit.apply(dir, &mut rng)));
             }
             let what = format!("{way:?}, seed {seed}, round {round}: {edits:?}");
-            let taken = run(&pair, &["--delete", "--force"], &["--snapshot"]);
+            let taken = pair.run_with(&["--delete", "--force"], &["--snapshot"]);
             let id = snapshot_of(&taken, ExitCode::Done).made.unwrap().id;
             let tag = format!("scanned-{round}");
             assert!(snapshot("create", &pair.destination, &[&format!("--tag={tag}")]).status.success());
@@ -373,7 +358,7 @@ fn a_run_that_changes_anything_publishes_what_a_scan_finds() {
 /// Takes content that a run has in memory into the snapshot. The command reads every file, and finds the same content.
 #[test]
 fn a_first_run_publishes_what_a_scan_finds() {
-    for way in [Way::Local, Way::SinkListens] {
+    for way in Way::EACH {
         let (pair, mut rng) = (Pair::new(way), Rng::new(way as u64 + 3));
         tree::gallery(&pair.source, tree::Shape::Everything);
         for len in [1, 1 << 10, (1 << 10) + 1, 64 << 10, (64 << 10) + 1, 128 << 10, 5 << 20] {
@@ -382,7 +367,7 @@ fn a_first_run_publishes_what_a_scan_finds() {
         }
         let sparse = fs::File::create(pair.source.join("sparse")).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&sparse, b"the end", 3 << 20).unwrap();
-        let taken = snapshot_of(&run(&pair, &[], &["--snapshot"]), ExitCode::Done).made.unwrap().id;
+        let taken = snapshot_of(&pair.run_with(&[], &["--snapshot"]), ExitCode::Done).made.unwrap().id;
         assert!(snapshot("create", &pair.destination, &["--tag=scanned"]).status.success());
         let said = snapshot("diff", &pair.destination, &[&taken, "scanned"]);
         assert_eq!(String::from_utf8(said.stdout).unwrap(), "", "{way:?}");

@@ -53,6 +53,14 @@ pub fn pull(bucket: &Bucket, to: &Volume) -> Value {
     ok(bucket, &["copy", "--all", "--json", URL, text(to)]).json()
 }
 
+/// Checks that all snapshots in the bucket come back as those that `from` has.
+#[track_caller]
+pub fn assert_comes_back(bucket: &Bucket, from: &Volume) {
+    let to = Volume::new();
+    pull(bucket, &to);
+    assert_eq!(digests(&to), digests(from));
+}
+
 pub fn count(said: &Value, field: &str) -> usize {
     said[field].as_array().unwrap().len()
 }
@@ -144,7 +152,5 @@ fn only_what_changed_is_sent_and_what_is_there_is_not_sent_again() {
     let said = push(&bucket, &from);
     assert_eq!((count(&said, "present"), said["bytes"].as_u64()), (2, Some(0)));
     assert_eq!(bucket.objects(""), before, "nothing is written");
-    let to = Volume::new();
-    pull(&bucket, &to);
-    assert_eq!(digests(&to), digests(&from));
+    assert_comes_back(&bucket, &from);
 }

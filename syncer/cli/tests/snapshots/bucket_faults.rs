@@ -10,7 +10,7 @@ use std::{
 
 use crate::common::prelude::*;
 use crate::{
-    bucket::{URL, command, count, ok, pull, push, run, text},
+    bucket::{URL, assert_comes_back, command, count, ok, pull, push, run, text},
     bucket_kills::with_snapshots,
     common::{
         object_storage::{Bucket, Fault, Request},
@@ -151,9 +151,7 @@ fn a_copy_that_is_killed_shows_nothing_and_the_next_one_sends_the_rest() {
     assert_eq!(count(&said, "copied"), 1);
     let sent = said["bytes"].as_u64().unwrap();
     assert!(sent < 25 << 20, "{sent} of 36 MiB, {there} were there");
-    let to = Volume::new();
-    pull(&bucket, &to);
-    assert_eq!(digests(&to), digests(&from));
+    assert_comes_back(&bucket, &from);
     ok(&bucket, &["verify", URL]);
 }
 
@@ -210,8 +208,7 @@ fn a_copy_sends_again_what_a_prune_has_removed_before_it_was_published() {
     let pruned = ok(&bucket, &["prune", "--forgotten", "--json", URL]).json();
     assert!(pruned["freedBytes"].as_u64() > Some(300_000), "{pruned}");
     bucket.release();
-    let said = Said::from(copy.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = Said::from(copy.wait_with_output().unwrap()).exits(0);
     assert_eq!(count(&said.json(), "copied"), 1);
     ok(&bucket, &["verify", URL]);
     let to = Volume::new();
@@ -258,8 +255,7 @@ fn a_copy_back_finds_what_a_prune_has_moved_meanwhile() {
 fn a_verify_finds_no_damage_in_what_a_prune_moves_or_removes_meanwhile() {
     let (bucket, from) = (Bucket::new(), with_snapshots(10));
     push(&bucket, &from);
-    let said = beside_a_prune(&bucket, command(&bucket, &["verify", URL]));
-    assert_eq!(said.code, Some(0), "{said:?}");
+    beside_a_prune(&bucket, command(&bucket, &["verify", URL])).exits(0);
 }
 
 #[test]

@@ -67,8 +67,7 @@ impl Killed<'_> {
     fn usual(&self) -> (Vec<Request>, Vec<String>) {
         let (url, own) = self.begin("usual");
         self.bucket.seen();
-        let said = Said::from((self.make)(&url, &own).output().unwrap());
-        assert_eq!(said.code, Some(0), "{said:?}");
+        Said::from((self.make)(&url, &own).output().unwrap()).exits(0);
         (self.bucket.seen(), self.whole(&url, &own))
     }
 
@@ -219,8 +218,7 @@ fn a_run_into_object_storage_is_killed_at_its_requests() {
         run
     };
     let run = |url: &str| {
-        let said = Said::from(make(url, &from).output().unwrap());
-        assert_eq!(said.code, Some(0), "{said:?}");
+        Said::from(make(url, &from).output().unwrap()).exits(0);
         let listed = ok(&bucket, &["list", "--json", url]).json();
         listed[0]["digest"].as_str().unwrap().to_owned()
     };

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use crate::common::prelude::*;
 use crate::{
-    bucket::{URL, count, ok, pull, push, run, text},
+    bucket::{URL, assert_comes_back, count, ok, pull, push, run, text},
     common::object_storage::{Bucket, Fault},
     copy::digests,
     volume::Volume,
@@ -67,8 +67,7 @@ fn packs(bucket: &Bucket, of_contents: bool) -> Vec<PathBuf> {
 /// Checks that a verify finds damage.
 #[track_caller]
 fn is_damaged(bucket: &Bucket) {
-    let said = run(bucket, &["verify", URL]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    run(bucket, &["verify", URL]).exits(3);
 }
 
 #[test]
@@ -92,9 +91,7 @@ fn what_a_verify_has_found_damaged_is_sent_again_by_the_next_copy() {
         // What is damaged goes with a prune, and what replaces it stays.
         ok(&bucket, &["prune", "--forgotten", URL]);
         ok(&bucket, &["verify", URL]);
-        let to = Volume::new();
-        pull(&bucket, &to);
-        assert_eq!(digests(&to), digests(&from));
+        assert_comes_back(&bucket, &from);
     }
 }
 
@@ -108,9 +105,7 @@ fn a_pack_that_was_cut_off_is_lost_without_a_verify() {
     let said = push(&bucket, &from);
     assert!(count(&said, "healed") > 0, "{said}");
     ok(&bucket, &["verify", URL]);
-    let to = Volume::new();
-    pull(&bucket, &to);
-    assert_eq!(digests(&to), digests(&from));
+    assert_comes_back(&bucket, &from);
 }
 
 #[test]
@@ -121,8 +116,7 @@ fn a_verify_that_may_not_write_names_damage_and_says_that_nothing_will_replace_i
         "PUT" => Fault::Refuse("AccessDenied"),
         _ => Fault::None,
     });
-    let said = run(&bucket, &["verify", URL]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let said = run(&bucket, &["verify", URL]).exits(3);
     assert!(
         said.stdout.contains("packs/") && said.stderr.contains("no copy or run will replace"),
         "{said:?}"
@@ -179,9 +173,7 @@ fn every_object_that_was_changed_or_cut_off_is_found_and_named() {
         fs::write(&path, &whole).unwrap();
     }
     ok(&bucket, &["verify", URL]);
-    let to = Volume::new();
-    pull(&bucket, &to);
-    assert_eq!(digests(&to), digests(&from));
+    assert_comes_back(&bucket, &from);
 }
 
 #[test]
@@ -257,9 +249,7 @@ fn many_small_packs_are_put_together() {
     assert_eq!(bucket.objects("of/web/packs").len(), 2);
     assert_eq!(bucket.objects("of/web/indexes").len(), 1);
     ok(&bucket, &["verify", URL]);
-    let to = Volume::new();
-    pull(&bucket, &to);
-    assert_eq!(digests(&to), digests(&from));
+    assert_comes_back(&bucket, &from);
     let before = bucket.objects("");
     ok(&bucket, &["prune", "--forgotten", URL]);
     assert_eq!(bucket.objects(""), before, "there is nothing left to do");

@@ -41,8 +41,7 @@ fn a_snapshot_can_be_looked_into() {
         (["v1", "dir"], "is no file, but a directory"),
         (["v9", "dir"], "there is no snapshot v9"),
     ] {
-        let said = volume.run("cat", &args);
-        assert_eq!(said.code, Some(1), "{said:?}");
+        let said = volume.run("cat", &args).exits(1);
         assert!(said.stderr.contains(error), "{said:?}");
     }
 }

@@ -2,8 +2,6 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
-
 use crate::common::prelude::*;
 use crate::{
     copy::digests,
@@ -47,12 +45,6 @@ impl Far {
     }
 }
 
-#[track_caller]
-fn json(said: &Said) -> Value {
-    assert_eq!(said.code, Some(0), "{said:?}");
-    said.json()
-}
-
 #[test]
 fn snapshots_go_to_another_machine_and_come_back() {
     let far = Far::new();
@@ -61,18 +53,18 @@ fn snapshots_go_to_another_machine_and_come_back() {
     far.here.create(&["--tag", "first", "--note", "a note"]);
     fs::write(far.here.path().join("small"), "content").unwrap();
     let last = far.here.create(&[]);
-    let said = json(&far.push(&["--all", "--json"]));
+    let said = far.push(&["--all", "--json"]).exits(0).json();
     assert_eq!(said["copied"].as_array().unwrap().len(), 2, "{said}");
     assert_eq!(digests(&far.there), digests(&far.here));
     far.there.ok("verify", &["--no-heal"]);
     assert_eq!(far.there.list()[0]["note"], "a note");
     assert_eq!(far.there.ok("cat", &[&last, "small"]), "content");
-    let said = json(&far.push(&["--all", "--json"]));
+    let said = far.push(&["--all", "--json"]).exits(0).json();
     assert_eq!((said["present"].as_array().unwrap().len(), said["bytes"].as_u64()), (2, Some(0)));
     fs::remove_dir_all(far.here.store("")).unwrap();
     let said = far.pull(&["--since", "first"]);
     assert_eq!((said.code, said.stdout.trim()), (Some(0), &*last), "{said:?}");
-    json(&far.pull(&["first", "--json"]));
+    far.pull(&["first", "--json"]).exits(0);
     assert_eq!(digests(&far.there), digests(&far.here));
     far.here.ok("verify", &["--no-heal"]);
 }
@@ -84,7 +76,7 @@ fn of_a_large_file_only_what_differs_crosses() {
         let mut content = rng.bytes(8 << 20);
         fs::write(far.here.path().join("image"), &content).unwrap();
         far.here.create(&[]);
-        json(&far.push(&["--all", "--json"]));
+        far.push(&["--all", "--json"]).exits(0);
         if is_damaged {
             flip(&only_file_below(&far.there.store("content")), 3_000_000);
         }
@@ -99,8 +91,7 @@ fn of_a_large_file_only_what_differs_crosses() {
         let mut command = far.sshd.command(&program());
         command.args(["snapshot", "copy", &here, &format!("far:{there}"), "--all", &rsh]);
         command.arg(format!("--remote-program={}", program().display()));
-        let said = Said::from(command.output().unwrap());
-        assert_eq!(said.code, Some(0), "{said:?}");
+        Said::from(command.output().unwrap()).exits(0);
         let crossed = fs::metadata(&wire).unwrap().len();
         assert!(crossed < 300_000, "{crossed} bytes");
         let out = far.there.path().with_file_name("restored");
@@ -137,7 +128,8 @@ fn a_copy_that_loses_the_other_machine_leaves_whole_snapshots_and_goes_on() {
             assert!(digests(to).iter().all(|(id, digest)| expected.get(id) == Some(digest)));
         }
         let args = ["--all", "--json", "--wait-lock", "30s"];
-        json(&if is_push { far.push(&args) } else { far.pull(&args) });
+        let said = if is_push { far.push(&args) } else { far.pull(&args) };
+        said.exits(0);
         assert_eq!(digests(to), digests(from));
         to.ok("verify", &["--no-heal"]);
     }

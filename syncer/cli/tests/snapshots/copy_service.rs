@@ -3,8 +3,6 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
-
 use crate::common::prelude::*;
 use crate::{
     common::service::{Served, ServiceUser},
@@ -30,16 +28,6 @@ fn copy(served: &Served, user: &ServiceUser, ends: [&str; 2], args: &[&str]) -> 
     command(served, user, ends, args).output().unwrap().into()
 }
 
-#[track_caller]
-fn json(said: &Said) -> Value {
-    assert_eq!(said.code, Some(0), "{said:?}");
-    said.json()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
 /// Makes a volume with two snapshots, of which the second has a large file that changed little.
 fn with_two() -> Volume {
     let (volume, mut rng) = (Volume::new(), Rng::new(9));
@@ -60,14 +48,14 @@ fn snapshots_go_into_a_folder_of_a_service_and_come_back() {
     let (here, back) = (with_two(), Volume::new());
     served.start();
     let place = served.place("photos");
-    let said = json(&copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]));
+    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).exits(0).json();
     assert_eq!(said["copied"].as_array().unwrap().len(), 2, "{said}");
     let there = Volume::at(served.path("photos"));
     assert_eq!(digests(&there), digests(&here));
     there.ok("verify", &["--no-heal"]);
     assert_eq!(there.list()[0]["note"], "a note");
     assert!(there.ok("log", &[]).contains("laptop"), "the log names the peer");
-    let said = json(&copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]));
+    let said = copy(&served, &user, [text(here.path()), &place], &["--all", "--json"]).exits(0).json();
     assert_eq!((said["present"].as_array().unwrap().len(), said["bytes"].as_u64()), (2, Some(0)));
     let said = copy(&served, &user, [&place, text(back.path())], &["--all"]);
     assert_eq!((said.code, said.stdout.lines().count()), (Some(0), 2), "{said:?}");
@@ -89,7 +77,7 @@ fn a_path_below_a_folder_has_a_history_of_its_own() {
     served.folder("photos");
     served.start();
     let place = served.place("photos/own");
-    json(&copy(&served, &user, [text(here.path()), &place], &["first", "--json"]));
+    copy(&served, &user, [text(here.path()), &place], &["first", "--json"]).exits(0);
     assert_eq!(Volume::at(served.path("photos/own")).list().len(), 1);
     assert!(!served.path("photos/.volferry").exists());
 }
@@ -173,8 +161,7 @@ fn a_copy_waits_for_its_turn_behind_a_run() {
     served.wait_for_metric("volferry_serve_waiting_peers{folder=\"slow\"} 1");
     run.signal(Signal::TERM);
     run.wait();
-    let said = Said::from(waits.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = Said::from(waits.wait_with_output().unwrap()).exits(0);
     assert!(said.stderr.contains("the other end is busy with a run of runner"), "{said:?}");
     assert_eq!(Volume::at(served.path("slow")).list().len(), 1);
 }
@@ -201,10 +188,7 @@ fn a_copy_ends_when_its_key_is_revoked_and_shows_nothing_that_is_not_whole() {
 
 #[test]
 fn what_does_not_fit_into_a_folder_is_refused_and_leaves_nothing() {
-    let Ok(mounted) = FileSystem::Tmpfs.mount_of("4m") else {
-        eprintln!("skipped: only root may mount");
-        return;
-    };
+    let Some(mounted) = FileSystem::Tmpfs.mount_of("4m") else { return };
     let folder = mounted.folder();
     let path = folder.path().join("photos");
     let mut served =
@@ -213,8 +197,7 @@ fn what_does_not_fit_into_a_folder_is_refused_and_leaves_nothing() {
     fs::write(here.path().join("file"), Rng::new(1).bytes(6 << 20)).unwrap();
     here.create(&[]);
     served.start();
-    let said = copy(&served, &user, [text(here.path()), &served.place("photos")], &["--all"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let said = copy(&served, &user, [text(here.path()), &served.place("photos")], &["--all"]).exits(1);
     assert!(said.stderr.contains(" are to be copied to"), "{said:?}");
     assert_eq!(Volume::at(path).list().len(), 0);
     served.stop();

@@ -39,17 +39,13 @@ fn damaged_content_is_named_and_healed_from_the_live_tree() {
         let object = only_file_below(&volume.store(below));
         let at = if below == "packs" { position(&fs::read(&object).unwrap(), b"small content") } else { 77 };
         flip(&object, at);
-        let said = volume.run("verify", &["--no-heal"]);
-        assert_eq!(said.code, Some(3), "{said:?}");
+        let said = volume.run("verify", &["--no-heal"]).exits(3);
         assert!(said.stdout.contains(&format!("needed by {name} in ")), "{said:?}");
-        let said = volume.run(
-            "restore",
-            &["latest", "--to", volume.path().parent().unwrap().join("to").to_str().unwrap()],
-        );
-        assert_eq!(said.code, Some(1), "{said:?}");
+        let said = volume
+            .run("restore", &["latest", "--to", volume.path().parent().unwrap().join("to").to_str().unwrap()])
+            .exits(1);
         assert!(said.stderr.contains("nothing was changed"), "{said:?}");
-        let said = volume.run("verify", &[]);
-        assert_eq!(said.code, Some(3), "{said:?}");
+        let said = volume.run("verify", &[]).exits(3);
         assert!(said.stdout.contains(&format!("put right from the volume's own {name}")), "{said:?}");
         volume.ok("verify", &[]);
     }
@@ -69,8 +65,7 @@ fn what_cannot_be_healed_is_left_as_it_is_and_heals_when_a_copy_appears() {
         assert!(fs::read(&object).unwrap() == damaged);
     }
     let before = Snapshot::of(volume.path());
-    let said = volume.run("restore", &["latest", "--no-safety"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    volume.run("restore", &["latest", "--no-safety"]).exits(1);
     Snapshot::of(volume.path()).assert_like(&before, UNTOUCHED, "a restore that is refused");
     fs::write(&live, good).unwrap();
     assert_eq!(volume.run("verify", &[]).code, Some(3));
@@ -179,8 +174,7 @@ fn calls_in_turn_read_all_parts_and_one_that_was_cut_off_is_done_again() {
     assert_eq!(volume.run("verify", &["--in-turn", "3", "--json"]).json()["part"], "1/3", "other parts");
     std::fs::write(volume.store("checked"), "9/3\n").unwrap();
     assert_eq!(volume.run("verify", &["--in-turn", "3", "--json"]).json()["part"], "1/3", "a damaged file");
-    let said = volume.run("verify", &["--in-turn", "0"]);
-    assert_eq!(said.code, Some(2), "{said:?}");
+    volume.run("verify", &["--in-turn", "0"]).exits(2);
 }
 
 /// A directory of an unchanged tree is not read again, so a new snapshot refers to the same object as the last one,

@@ -9,8 +9,6 @@ use crate::{
     volume::Volume,
 };
 
-const ANY_PORT: &str = "127.0.0.1:0";
-
 /// The volumes of the two ends.
 fn volumes(pair: &Pair) -> [Volume; 2] {
     [&pair.source, &pair.destination].map(|path| Volume::at(path.clone()))
@@ -20,25 +18,7 @@ fn volumes(pair: &Pair) -> [Volume; 2] {
 fn run(pair: &Pair, flags: &[&str], demands: &[&str]) -> Run {
     let asked = flags.iter().copied().filter(|flag| flag.starts_with("--history") && pair.way != Way::Local);
     let demands = &asked.chain(demands.iter().copied()).collect::<Vec<_>>();
-    run_by(pair, flags, demands)
-}
-
-fn run_by(pair: &Pair, flags: &[&str], demands: &[&str]) -> Run {
-    match pair.way {
-        Way::Local => Run::Local(pair.start_sync(&[flags, demands].concat()).wait()),
-        Way::SinkListens => {
-            let mut sink = pair.start_receive(&[&["--once", "--listen", ANY_PORT], demands].concat());
-            let address = sink.listening().to_string();
-            let source = pair.start_send(&["--connect", &address], flags).wait();
-            Run::Network { source, sink: sink.wait() }
-        }
-        Way::SourceListens => {
-            let mut source = pair.start_send(&["--listen", ANY_PORT], flags);
-            let address = source.listening().to_string();
-            let sink = pair.start_receive(&[&["--once", "--connect", &address], demands].concat()).wait();
-            Run::Network { source: source.wait(), sink }
-        }
-    }
+    pair.run_with(flags, demands)
 }
 
 #[track_caller]
@@ -220,18 +200,18 @@ fn a_source_brings_no_snapshot_to_a_destination_whose_owner_asks_for_none() {
         let pair = Pair::new(way);
         let [source, destination] = volumes(&pair);
         next(&source, 0, &[]);
-        let refused = run_by(&pair, &["--history=all"], &[]);
+        let refused = pair.run_with(&["--history=all"], &[]);
         for end in refused.ends() {
             assert_eq!(end.reason(), "NotAllowed", "{way:?}: {}", end.stderr);
         }
-        let demanded = run_by(&pair, &[], &["--history=all"]);
+        let demanded = pair.run_with(&[], &["--history=all"]);
         demanded.assert_exit(ExitCode::Done);
         assert!(ids(&destination).is_empty(), "{way:?}: the source did not ask");
         let kept = ["--snapshot", "--snapshot-keep-last=1"];
-        run_by(&pair, &["--history=all"], &[&["--history=all"], &kept[..]].concat())
+        pair.run_with(&["--history=all"], &[&["--history=all"], &kept[..]].concat())
             .assert_exit(ExitCode::Done);
         (1..4).for_each(|round| drop(next(&source, round, &[])));
-        let run = run_by(&pair, &["--history=kept"], &[&["--history=all"], &kept[..]].concat());
+        let run = pair.run_with(&["--history=kept"], &[&["--history=all"], &kept[..]].concat());
         let (_, history) = done(&run);
         assert_eq!((history.copied, history.dropped), (1, 0), "{way:?}: a source cannot have copies dropped");
     }

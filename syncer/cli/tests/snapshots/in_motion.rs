@@ -24,15 +24,10 @@ const TRIES: u64 = 20;
 
 /// Makes a volume on each file system that can be mounted here.
 fn each() -> impl Iterator<Item = (FileSystem, Mounted, Volume)> {
-    FileSystem::ALL.into_iter().filter_map(|kind| match kind.mount() {
-        Ok(mounted) => {
-            let volume = Volume::in_dir(mounted.folder());
-            Some((kind, mounted, volume))
-        }
-        Err(error) => {
-            eprintln!("skipped: {error}");
-            None
-        }
+    FileSystem::ALL.into_iter().filter_map(|kind| {
+        let mounted = kind.mount()?;
+        let volume = Volume::in_dir(mounted.folder());
+        Some((kind, mounted, volume))
     })
 }
 
@@ -58,8 +53,7 @@ fn wait_for_stamp(volume: &Volume, path: &Path) {
 }
 
 fn cat(volume: &Volume, id: &str, name: &str) -> Vec<u8> {
-    let said = Command::new(program()).args(["snapshot", "cat"]).arg(volume.path()).args([id, name]).output();
-    let said = said.unwrap();
+    let said = volume.command("cat", &[id, name]).output().unwrap();
     assert!(said.status.success(), "{said:?}");
     said.stdout
 }

@@ -3,22 +3,13 @@
 use crate::common::prelude::*;
 use crate::{repair::store_of, volume::Volume};
 
-/// A folder that is mounted at another place. Unmounted when dropped.
-struct Bound(std::path::PathBuf);
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 /// The own folder of a volume with a snapshot, as commands may be told of it.
 struct Own {
     volume: Volume,
     /// Beside the volume, with the file `other`.
     source: PathBuf,
     places: Vec<PathBuf>,
-    _bound: Option<Bound>,
+    _bound: Option<Mount>,
 }
 
 impl Own {
@@ -32,9 +23,7 @@ impl Own {
         fs::write(source.join("other"), vec![1; 4096]).unwrap();
         symlink(volume.store(""), &link).unwrap();
         fs::create_dir(&bound).unwrap();
-        let mounted = Command::new("mount").arg("--bind").args([&volume.store(""), &bound]).output();
-        let is_bound = scratch::is_root() && mounted.is_ok_and(|mounted| mounted.status.success());
-        let _bound = is_bound.then(|| Bound(bound.clone()));
+        let _bound = scratch::is_root().then(|| Mount::bind(&volume.store(""), &bound));
         let own = volume.path().join(".volferry");
         let mut places = vec![
             own.clone(),
@@ -44,7 +33,7 @@ impl Own {
             link.clone(),
             link.join("new"),
         ];
-        places.extend(is_bound.then(|| bound.clone()));
+        places.extend(_bound.is_some().then_some(bound));
         Self { volume, source, places, _bound }
     }
 }
@@ -95,8 +84,7 @@ fn no_receiver_writes_to_the_own_folder_of_a_volume_whatever_the_source_asks_for
             pair.destination.clone_from(to);
             for (from, flags) in [(&source, &["--delete", "--force"][..]), (&source.join("other"), &[])] {
                 pair.source.clone_from(from);
-                let run = pair.run(flags);
-                run.assert_exit(ExitCode::Failed);
+                let run = pair.run_to(ExitCode::Failed, flags);
                 let told: String = run.ends().map(|end| &*end.stderr).collect();
                 assert!(SAID.iter().any(|word| told.contains(word)), "{way:?}, {to:?}: {told}");
                 assert!(store_of(&volume) == before, "{way:?}, {to:?}");

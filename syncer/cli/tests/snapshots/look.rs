@@ -145,8 +145,7 @@ fn a_restore_does_what_was_shown_or_nothing() {
     fs::write(volume.path().join("a/one"), "changed since").unwrap();
     fs::write(volume.path().join("new"), "new").unwrap();
     let plan = |args: &[&str]| {
-        let said = volume.run("restore", &[&["first", "-n"], args].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let said = volume.run("restore", &[&["first", "-n"], args].concat()).exits(0);
         let at = said.stderr.find("The plan is ").unwrap() + "The plan is ".len();
         said.stderr[at..at + 32].to_owned()
     };

@@ -107,8 +107,7 @@ fn all_that_is_whole_of_a_damaged_snapshot_comes_when_the_run_keeps_going() {
         run.assert_exit(ExitCode::Failed);
         assert!(format!("{run:?}").contains("--keep-going"), "{run:?}");
         let flags = [&RESTORE[..], &["--source-snapshot=mine", "--keep-going"]].concat();
-        let run = pair.run(&flags);
-        run.assert_exit(ExitCode::Partial);
+        let run = pair.run_to(ExitCode::Partial, &flags);
         let report = run.report();
         let failed: Vec<_> = report.failures.iter().map(|it| it.path.as_str()).collect();
         assert_eq!((report.work.files_failed, failed.len()), (3, 3), "{way:?}: {failed:?}");
@@ -159,11 +158,9 @@ fn a_restore_that_is_killed_at_either_end_is_done_by_a_later_run() {
         fs::write(astray, rng.bytes(1000)).unwrap();
         let _ = fs::remove_file(pair.destination.join("large"));
         fs::write(pair.source.join("small7"), rng.bytes(500)).unwrap();
-        let mut sink = pair.start_receive(&["--once", "--listen", "127.0.0.1:0"]);
-        let address = sink.listening().to_string();
         let flags = from("first");
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let source = pair.start_send(&["--connect", &address], &flags);
+        let (source, sink) = pair.start_both(&flags, &[]);
         thread::sleep(Duration::from_millis(rng.below(200)));
         let (first, second) = if round % 2 == 0 { (source, sink) } else { (sink, source) };
         first.kill();

@@ -308,8 +308,7 @@ fn others_prune_and_a_first_snapshot_goes_on_with_all_that_was_sent_however_long
     assert!(pruned["freedBytes"].as_u64() > Some(300_000), "{pruned}");
     bucket.seen();
     bucket.release();
-    let said = Said::from(run.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = Said::from(run.wait_with_output().unwrap()).exits(0);
     let done: Report = serde_json::from_str(&said.stdout).unwrap();
     assert!(done.work.files_created == 1 && done.work.bytes_on_wire < 1 << 20, "{:?}", done.work);
     let again = bucket.seen().into_iter().filter(|it| it.method == "PUT" && it.path.contains("/packs/"));

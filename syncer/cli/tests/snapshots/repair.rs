@@ -73,8 +73,7 @@ fn a_lost_list_is_damage_nothing_is_written_and_all_snapshots_come_back() {
                 String::from_utf8_lossy(&doctor.stdout).contains("volferry snapshot repair"),
                 "{doctor:?}"
             );
-            let shown = volume.run("repair", &[]);
-            assert_eq!(shown.code, Some(3), "{shown:?}");
+            let shown = volume.run("repair", &[]).exits(3);
             assert!(
                 expected.iter().all(|id| shown.stdout.contains(&format!("bring back {id}"))),
                 "{shown:?}"
@@ -151,8 +150,7 @@ fn damage_of_one_record_concerns_its_snapshot_only() {
     fs::remove_file(volume.store("roots.copy")).unwrap();
     assert_eq!(ids(&volume), [first.clone(), third.clone()]);
     volume.ok("unpin", &["first"]);
-    let said = volume.run("prune", &["--keep-last", "1"]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    volume.run("prune", &["--keep-last", "1"]).exits(3);
     assert_eq!(ids(&volume), std::slice::from_ref(&third), "other snapshots are judged");
     assert!(
         volume.store("packs").join(&first).exists(),
@@ -238,16 +236,14 @@ fn a_check_of_a_store_that_lacks_an_object_names_all_that_need_it_and_heals_what
     for object in &objects {
         let bytes = fs::read(object).unwrap();
         fs::remove_file(object).unwrap();
-        let said = volume.run("verify", &["--no-heal", "--json"]);
-        assert_eq!(said.code, Some(3), "{said:?}");
+        let said = volume.run("verify", &["--no-heal", "--json"]).exits(3);
         let found = said.json();
         let needs = |id: &&String| object.ends_with(id) || object.starts_with(volume.store("content"));
         let expected: Vec<&String> = [&first, &second].into_iter().filter(needs).collect();
         assert_eq!(found["snapshots"], serde_json::json!(expected), "{}: {found}", object.display());
         assert!(!found["damaged"][0]["files"].as_array().unwrap().is_empty(), "{found}");
         assert!(fs::read_to_string(volume.store("damaged")).is_err(), "--no-heal writes nothing down");
-        let said = volume.run("verify", &["--json"]);
-        assert_eq!(said.code, Some(3), "{said:?}");
+        volume.run("verify", &["--json"]).exits(3);
         // Content that came to light in healed directories is found by the next check.
         let said = volume.run("verify", &["--json"]);
         if object.ends_with(&first) {

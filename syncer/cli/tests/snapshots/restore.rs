@@ -79,8 +79,7 @@ fn purposes(volume: &Volume) -> Vec<String> {
 fn the_state_before_a_restore_is_found_by_its_id_and_tag_only_and_no_rule_counts_it() {
     let (volume, file) = changed_since();
     for round in 0..2 {
-        let said = volume.run("restore", &["latest"]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let said = volume.run("restore", &["latest"]).exits(0);
         assert_eq!(fs::read_to_string(&file).unwrap(), "good", "round {round}");
         assert_eq!(said.stderr.contains("the state before is kept in snapshot "), round == 0, "{said:?}");
     }
@@ -130,16 +129,14 @@ fn a_restore_to_another_folder_adds_and_replaces_and_deletes_only_when_that_is_a
     (0..9).for_each(|nth| fs::write(other.join(format!("own{nth}")), "own").unwrap());
     let restore =
         |more: &[&str]| volume.run("restore", &[&["mine", "--to", other.to_str().unwrap()], more].concat());
-    let said = restore(&[]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    restore(&[]).exits(0);
     assert_eq!(fs::read_to_string(other.join("file")).unwrap(), "good");
     assert_eq!(fs::read_dir(&other).unwrap().count(), 11, "with .volferry");
     assert!(!other.join(".volferry/snapshots").exists(), "nothing that was there has changed");
     fs::write(other.join("file"), "of another length").unwrap();
     assert!(restore(&[]).stderr.contains("the state before is kept in snapshot "));
     assert_eq!(fs::read_to_string(other.join("file")).unwrap(), "good");
-    let refused = restore(&["--delete"]);
-    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let refused = restore(&["--delete"]).exits(4);
     assert!(refused.stderr.contains("more than the limit of 50 %"), "{refused:?}");
     assert_eq!(fs::read_dir(&other).unwrap().count(), 11);
     assert_eq!(restore(&["--delete", "--force"]).code, Some(0));
@@ -156,8 +153,7 @@ fn a_restore_is_refused_onto_a_folder_in_the_volume_or_around_it() {
     fs::create_dir(&inside).unwrap();
     let before = Snapshot::of(volume.path());
     for to in [&inside, volume.path().parent().unwrap(), Path::new("/"), &store] {
-        let said = volume.run("restore", &["mine", "--to", to.to_str().unwrap()]);
-        assert_eq!(said.code, Some(1), "{said:?}");
+        let said = volume.run("restore", &["mine", "--to", to.to_str().unwrap()]).exits(1);
         assert!(said.stderr.contains("choose folders that do not contain one another"), "{said:?}");
     }
     Snapshot::of(volume.path()).assert_like(&before, oracle::UNTOUCHED, "refused");
@@ -179,8 +175,7 @@ fn a_restore_in_place_deletes_no_socket_and_no_destination_of_another_job() {
         fs::write(at(path), "new").unwrap();
     }
     let _sockets = ["socket", "gone/socket"].map(|path| UnixListener::bind(at(path)).unwrap());
-    let said = volume.run("restore", &["mine"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = volume.run("restore", &["mine"]).exits(0);
     let stay =
         ["socket", "gone/socket", "gone/deep/theirs", "gone/deep/.volferry/volume", "shared/.volferry"];
     for path in stay.iter().chain(&["shared/theirs", "shared/old"]) {
@@ -202,10 +197,7 @@ fn rights(path: &Path) -> (u32, u32) {
 /// Gives the store to another user, or lets a group write to it as Kubernetes does with an `fsGroup`.
 #[test]
 fn a_store_that_others_can_write_to_gives_content_and_names_but_no_rights() {
-    if !scratch::is_root() {
-        eprintln!("skipped: only root may give rights to others");
-        return;
-    }
+    let Some(()) = scratch::needs_root() else { return };
     let expose = |volume: &Volume, command: &[&str]| {
         let done = Command::new(command[0]).args(&command[1..]).arg(volume.path().join(".volferry")).status();
         assert!(done.unwrap().success());
@@ -225,8 +217,7 @@ fn a_store_that_others_can_write_to_gives_content_and_names_but_no_rights() {
             let to = target(name);
             volume.run("restore", &[&["first", "--to", to.to_str().unwrap()], more].concat())
         };
-        let said = restore("doubted", &[]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let said = restore("doubted", &[]).exits(0);
         assert!(said.stderr.contains("--trust-store restores them, too"), "{said:?}");
         let to = target("doubted");
         assert_eq!(fs::read_to_string(to.join("tool")).unwrap(), "a tool");
@@ -288,12 +279,10 @@ fn a_restore_that_keeps_going_restores_all_that_is_whole_and_names_the_rest() {
     }
     fs::write(at("new"), "new").unwrap();
     fs::write(at("lost/later"), "").unwrap();
-    let said = volume.run("restore", &["mine"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let said = volume.run("restore", &["mine"]).exits(1);
     assert!(said.stderr.contains("--keep-going") && said.stderr.contains("--path"), "{said:?}");
     assert_eq!(volume.list().len(), 1, "nothing was to be changed");
-    let said = volume.run("restore", &["mine", "--keep-going"]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let said = volume.run("restore", &["mine", "--keep-going"]).exits(3);
     assert!(said.stderr.contains("large") && said.stderr.contains("bad/file"), "{said:?}");
     assert!(said.stderr.contains("lost: read: "), "{said:?}");
     let read = |path: &str| fs::read_to_string(at(path)).unwrap();
@@ -350,10 +339,7 @@ fn what_a_snapshot_leaves_out_stays_when_it_is_restored() {
 
 #[test]
 fn a_restore_elsewhere_without_room_is_refused_and_holes_need_none() {
-    let small = match FileSystem::Tmpfs.mount_of("4m") {
-        Ok(small) => small,
-        Err(reason) => return eprintln!("not tested: {reason}"),
-    };
+    let Some(small) = FileSystem::Tmpfs.mount_of("4m") else { return };
     let volume = Volume::new();
     let sparse = fs::File::create(volume.path().join("sparse")).unwrap();
     sparse.write_all_at(b"end", 1 << 30).unwrap();
@@ -366,13 +352,11 @@ fn a_restore_elsewhere_without_room_is_refused_and_holes_need_none() {
         volume.run("restore", &[&[id, "--to", place.to_str().unwrap()], more].concat())
     };
     for more in [&[][..], &["-n"]] {
-        let said = restore("large", more);
-        assert_eq!(said.code, Some(4), "{said:?}");
+        let said = restore("large", more).exits(4);
         assert!(said.stderr.contains("needs at least") && said.stderr.contains("--force"), "{said:?}");
         assert!(!place.join("sparse").exists() && !place.join("large").exists());
     }
-    let said = restore("holes", &[]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    restore("holes", &[]).exits(0);
     assert_eq!(fs::metadata(place.join("sparse")).unwrap().len(), (1 << 30) + 3);
     // What is there already needs no room, and a restore in place is not held back.
     assert_eq!(restore("large", &["--path", "sparse"]).code, Some(0));
@@ -383,8 +367,7 @@ fn a_restore_elsewhere_without_room_is_refused_and_holes_need_none() {
 #[test]
 fn a_path_that_the_snapshot_lacks_is_looked_for_in_the_snapshot() {
     let (volume, _) = changed_since();
-    let said = volume.run("restore", &["mine", "--path", "nosuch"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let said = volume.run("restore", &["mine", "--path", "nosuch"]).exits(1);
     assert!(said.stderr.contains("has no nosuch\nhint: `volferry snapshot ls DIR "), "{said:?}");
     assert_eq!(said.stderr.matches("hint: ").count(), 1, "{said:?}");
 }

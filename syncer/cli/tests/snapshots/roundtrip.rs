@@ -9,13 +9,7 @@ const COPY_BUT_LINKS: Aspects = Aspects { links: false, ..COPY };
 #[test]
 fn every_tree_comes_back_as_it_was() {
     for kind in FileSystem::ALL {
-        let mounted = match kind.mount() {
-            Ok(mounted) => mounted,
-            Err(reason) => {
-                eprintln!("skipped on {kind:?}: {reason}");
-                continue;
-            }
-        };
+        let Some(mounted) = kind.mount() else { continue };
         let volume = Volume::in_dir(mounted.folder());
         let mut rng = Rng::new(kind as u64 + 1);
         tree::gallery(volume.path(), Shape::Everything);

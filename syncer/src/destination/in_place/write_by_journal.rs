@@ -10,7 +10,7 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
-use contract::plural;
+use contract::human::plural;
 use rustix::{
     fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps},
     io::Errno,

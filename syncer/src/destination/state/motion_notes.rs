@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use contract::plural;
+use contract::human::plural;
 use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, Mode, OFlags},

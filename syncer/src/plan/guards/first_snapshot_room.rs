@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use contract::{SnapshotEngine, SnapshotParams, human_bytes::bytes as human_bytes};
+use contract::{SnapshotEngine, SnapshotParams, human};
 
 use crate::{
     plan::planned::Planned,
@@ -34,8 +34,8 @@ pub(crate) fn note(
     Some(format!(
         "the destination cannot clone files, so its first snapshot copies about {}, and {} will be free \
          after the run{refusal}",
-        human_bytes(bytes),
-        human_bytes(free)
+        human::bytes(bytes),
+        human::bytes(free)
     ))
 }
 

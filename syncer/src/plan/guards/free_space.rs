@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use contract::{DeleteTiming, Reason, RunParams, WriteMode, human_bytes::bytes as human_bytes};
+use contract::{DeleteTiming, Reason, RunParams, WriteMode, human};
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
     process::geteuid,
@@ -119,8 +119,8 @@ impl Room {
             reason: Reason::NotEnoughSpace,
             problem: format!(
                 "the run needs at least {} at the destination, and {} are free",
-                human_bytes(needed),
-                human_bytes(free)
+                human::bytes(needed),
+                human::bytes(free)
             ),
             remedy: "make room, or have deletes make it with --delete=before",
         }))

@@ -1,6 +1,6 @@
 //! Notes what is mounted inside of the source or of the destination, which the user may have overlooked.
 
-use contract::{RunParams, plural};
+use contract::{RunParams, human::plural};
 
 use crate::tree::dir::Mounts;
 

@@ -1,6 +1,6 @@
 //! Sets the metadata of directories, once their entries do not change any more.
 
-use contract::plural;
+use contract::human::plural;
 
 use crate::{
     attrs::AttrsBuf,

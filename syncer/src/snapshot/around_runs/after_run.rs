@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::SystemTime};
 
-use contract::{MAX_SNAPSHOTS, Reason, SnapshotEntry, SnapshotParams, SnapshotReport, chain, plural};
+use contract::{MAX_SNAPSHOTS, Reason, SnapshotEntry, SnapshotParams, SnapshotReport, chain, human::plural};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
@@ -205,16 +205,14 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use contract::{Preserve, SnapshotEngine};
+    use contract::SnapshotEngine;
     use tempfile::TempDir;
 
     use super::*;
     use crate::{
-        destination::{Candidate, Settings},
         entry::Time,
         kept_xattrs::Classes,
         path::RelPath,
-        root::TreeLocation,
         scan::{ChangedEntries, EarlierScan, ScanOptions, scan},
         snapshot::{
             Store,
@@ -249,9 +247,7 @@ mod tests {
         fs::create_dir(dir.path().join("links")).unwrap();
         fs::write(dir.path().join("links/one"), "content").unwrap();
         fs::hard_link(dir.path().join("links/one"), dir.path().join("links/other")).unwrap();
-        let settings = Settings::resolve(&Preserve::default()).unwrap();
-        let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
-        let destination = candidate.take(settings, None, None).unwrap();
+        let destination = Destination::of_test(dir.path());
         let root = destination.root();
         let tree = scan_all(root);
         assert!(is_like_own_scan(&tree));
@@ -297,9 +293,7 @@ mod tests {
         for may_have_new in [false, true] {
             let dir = TempDir::new().unwrap();
             ["changed", "gone", "same"].iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
-            let settings = Settings::resolve(&Preserve::default()).unwrap();
-            let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
-            let destination = candidate.take(settings, None, None).unwrap();
+            let destination = Destination::of_test(dir.path());
             let tree = scan_all(destination.root());
             fs::write(dir.path().join("changed"), "content").unwrap();
             fs::write(dir.path().join("added"), "").unwrap();
@@ -326,9 +320,7 @@ mod tests {
     #[test]
     fn the_snapshot_after_a_run_has_files_as_the_run_wrote_them_and_the_next_one_has_later_changes() {
         let dir = TempDir::new().unwrap();
-        let settings = Settings::resolve(&Preserve::default()).unwrap();
-        let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
-        let destination = candidate.take(settings, None, None).unwrap();
+        let destination = Destination::of_test(dir.path());
         let written = WrittenFiles::begin(&destination, SnapshotEngine::Copy).unwrap();
         for name in ["changed", "linked", "same"] {
             fs::write(dir.path().join(name), "live").unwrap();
@@ -361,9 +353,7 @@ mod tests {
             fs::write(dir.path().join(format!("small{nth}")), [nth; 100]).unwrap();
         }
         fs::write(dir.path().join("large"), vec![1; 3 << 20]).unwrap();
-        let settings = Settings::resolve(&Preserve::default()).unwrap();
-        let candidate = Candidate::open(&TreeLocation::from(dir.path())).unwrap();
-        let destination = candidate.take(settings, None, None).unwrap();
+        let destination = Destination::of_test(dir.path());
         let asked = SnapshotParams::default();
         let mut stopped = 0;
         loop {

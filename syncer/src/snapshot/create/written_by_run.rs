@@ -255,16 +255,12 @@ fn entry_of(file: BorrowedFd<'_>, device: u64) -> Option<WrittenEntry> {
 mod tests {
     use std::{fs, os::fd::AsFd as _, path::Path};
 
-    use contract::Preserve;
     use rustix::fs::XattrFlags;
 
     use super::*;
-    use crate::destination::{Candidate, Settings};
 
     fn written(dir: &Path, engine: SnapshotEngine) -> WrittenFiles {
-        let settings = Settings::resolve(&Preserve::default()).unwrap();
-        let destination = Candidate::open(&dir.into()).unwrap().take(settings, None, None).unwrap();
-        WrittenFiles::begin(&destination, engine).unwrap()
+        WrittenFiles::begin(&Destination::of_test(dir), engine).unwrap()
     }
 
     fn create(path: &Path, content: &str) -> fs::File {

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use contract::{ExitCode, Reason, human_bytes::bytes as human_bytes, plural};
+use contract::{ExitCode, Reason, human};
 use thiserror::Error;
 
 use super::{room_for_next_list::is_full, snapshot_id::SnapshotId};
@@ -114,7 +114,7 @@ pub enum SnapshotError {
     /// The first snapshot would copy more than fits.
     #[error(
         "{path} cannot clone files, so its first snapshot copies {bytes}, and {free} are free: no snapshot was taken",
-        path = .path.display(), bytes = human_bytes(*.bytes), free = human_bytes(*.free)
+        path = .path.display(), bytes = human::bytes(*.bytes), free = human::bytes(*.free)
     )]
     NoRoomForFirst {
         /// The volume.
@@ -127,7 +127,7 @@ pub enum SnapshotError {
     /// What is copied does not fit.
     #[error(
         "{bytes} are to be copied to {path}, and {free} are free: nothing was copied",
-        path = .path.display(), bytes = human_bytes(*.bytes), free = human_bytes(*.free)
+        path = .path.display(), bytes = human::bytes(*.bytes), free = human::bytes(*.free)
     )]
     NoRoomForCopy {
         /// The volume.
@@ -162,7 +162,7 @@ pub enum SnapshotError {
     /// The files of an archive are longer than is allowed.
     #[error(
         "the archive cannot be imported, and nothing was changed: its files up to {path} are longer than {max} together",
-        max = human_bytes(*.max)
+        max = human::bytes(*.max)
     )]
     ArchiveTooLong {
         /// The file with which they are longer.
@@ -182,7 +182,7 @@ pub enum SnapshotError {
     /// Objects that a restore needs are damaged.
     #[error(
         "snapshot {id} needs {} damaged or missing, the first for {path}: nothing was changed",
-        plural(*.count, "object that is", "objects that are")
+        human::plural(*.count, "object that is", "objects that are")
     )]
     NotWhole {
         /// The snapshot.

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
-    codec::{DecodeError, Reader, put_bytes, put_signed, put_varint},
-    entry::{Meta, Time, put_meta, read_meta},
+    codec::{DecodeError, Reader, put_bytes, put_varint},
+    entry::{Meta, Time, put_meta, put_time, read_meta, read_time},
     hash::TreeDigest,
     tree::stamps::Stamps,
 };
@@ -285,18 +285,6 @@ pub(crate) fn read_record(bytes: &[u8]) -> Option<ListRecord<'_>> {
     let whole = 8 + body.len();
     let is_intact = rest.first_chunk::<8>()? == &check_of(&bytes[..whole]);
     is_intact.then_some(ListRecord { kind, body, len: whole + 8 })
-}
-
-fn put_time(out: &mut Vec<u8>, time: Time) {
-    put_signed(out, time.seconds);
-    put_varint(out, u64::from(time.nanos));
-}
-
-fn read_time(reader: &mut Reader<'_>) -> Result<Time, DecodeError> {
-    match (reader.signed()?, reader.varint32()?) {
-        (seconds, nanos) if nanos < 1_000_000_000 => Ok(Time { seconds, nanos }),
-        _ => Err(DecodeError::Invalid("a time has more than a second of nanoseconds")),
-    }
 }
 
 /// Reads a text of at most `max` bytes.

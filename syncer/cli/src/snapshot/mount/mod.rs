@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use contract::ExitCode;
+use contract::{ExitCode, human::counted};
 use fuser::{MountOption, Session};
 use rustix::mount::{UnmountFlags, unmount};
 use signal_hook::{
@@ -24,7 +24,6 @@ use signal_hook::{
 use self::{mounted_files::MountedFiles, mounted_tree::MountedTree};
 use super::{look_flags::MountFlags, open_for_reading, say};
 use syncer::snapshot::SnapshotError;
-use trend::human::counted;
 
 /// Mounts the snapshots, and serves them until a signal, or somebody else, unmounts them.
 pub(super) fn run(flags: &MountFlags) -> Result<ExitCode, SnapshotError> {

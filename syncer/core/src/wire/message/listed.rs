@@ -8,8 +8,9 @@ use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
     hash::TreeDigest,
     tree::{
+        Tree,
         attrs::{Attrs, AttrsBuf, MAX_ATTRS_BYTES},
-        dir::{DirId, Mounts, Totals},
+        dir::{DirId, Mounts, ROOT, Totals},
         entry::{Meta, Owner, Time, put_meta, put_time, read_meta, read_time},
         filter::{MAX_RULES_BYTES, PatternUse},
         listing::Listing,
@@ -53,6 +54,22 @@ pub struct TreeHead {
     pub last_run: Option<Time>,
     /// Failures and cost of the scan.
     pub source: SourceDone,
+}
+
+impl TreeHead {
+    /// Describes a scanned tree, without its last run and without what the scan reports beside it.
+    pub fn of(tree: &Tree) -> Self {
+        Self {
+            root_meta: tree.root_meta,
+            root_attrs: tree.root_attrs.clone(),
+            digest: tree.dirs[ROOT as usize].digest,
+            totals: tree.totals,
+            mounts: tree.mounts.clone(),
+            owners: tree.owners.most_frequent(),
+            last_run: None,
+            source: SourceDone { patterns: tree.patterns.clone(), ..SourceDone::default() },
+        }
+    }
 }
 
 /// The source's part of the report.

@@ -202,46 +202,28 @@ fn a_frame_longer_than_the_limit_is_refused_by_its_header() {
     assert_eq!(read_header(header(max + 1), max), Err(WireError::TooLong { len: max + 1, max }));
 }
 
+/// Encodes the first message of a run with these parameters, and decodes it.
+fn received(params: RunParams) -> Result<Message, WireError> {
+    let mut frame = Vec::new();
+    hello(params, Classes::default(), None).encode(&mut frame);
+    Message::decode(HELLO, &frame[HEADER_BYTES..])
+}
+
 #[test]
 fn json_longer_than_the_limit_is_refused_before_it_is_read() {
     let exclude = vec!["x".repeat(100); 12_000];
-    let params = RunParams { exclude, ..RunParams::default() };
-    let mut frame = Vec::new();
-    Message::Hello(Box::new(Hello {
-        params,
-        attrs: Classes::default(),
-        device: None,
-        file: None,
-        whereabouts: Default::default(),
-        last: true,
-    }))
-    .encode(&mut frame);
-    let refused = Message::decode(HELLO, &frame[HEADER_BYTES..]);
+    let refused = received(RunParams { exclude, ..RunParams::default() });
     assert!(matches!(refused, Err(WireError::TooLong { max: MAX_JSON_BYTES, .. })), "{refused:?}");
 }
 
 #[test]
 fn more_patterns_than_the_limit_are_refused() {
-    let decode = |count| {
-        let params = RunParams {
-            include: vec!["x".into(); count],
-            exclude: vec!["y".into(); count],
-            ..RunParams::default()
-        };
-        let mut frame = Vec::new();
-        Message::Hello(Box::new(Hello {
-            params,
-            attrs: Classes::default(),
-            device: None,
-            file: None,
-            whereabouts: Default::default(),
-            last: true,
-        }))
-        .encode(&mut frame);
-        Message::decode(HELLO, &frame[HEADER_BYTES..])
+    let patterns = |count| {
+        let (include, exclude) = (vec!["x".into(); count], vec!["y".into(); count]);
+        received(RunParams { include, exclude, ..RunParams::default() })
     };
-    assert!(decode(MAX_PATTERNS / 2).is_ok());
-    assert!(matches!(decode(MAX_PATTERNS / 2 + 1), Err(WireError::Malformed { what: "Hello", .. })));
+    assert!(patterns(MAX_PATTERNS / 2).is_ok());
+    assert!(matches!(patterns(MAX_PATTERNS / 2 + 1), Err(WireError::Malformed { what: "Hello", .. })));
 }
 
 #[test]

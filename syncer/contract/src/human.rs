@@ -1,8 +1,45 @@
-//! Formats numbers, durations and foreign text for people.
+//! Formats numbers and durations for people, in messages and summaries.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
-pub use contract::human_bytes::{bytes, bytes_of};
+const UNITS: [(&str, u64); 6] = [
+    ("EB", 1_000_000_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+];
+
+/// Returns `20.9 MB`: about three digits, in powers of 1000.
+pub fn bytes(bytes: u64) -> String {
+    match unit_of(bytes) {
+        Some((unit, size)) => format!("{} {unit}", in_unit(bytes, size)),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// Returns `19.0/20.9 MB`: both in the unit of `total`.
+pub fn bytes_of(part: u64, total: u64) -> String {
+    match unit_of(total) {
+        Some((unit, size)) => format!("{}/{} {unit}", in_unit(part, size), in_unit(total, size)),
+        None => format!("{part}/{total} B"),
+    }
+}
+
+fn unit_of(bytes: u64) -> Option<(&'static str, u64)> {
+    UNITS.into_iter().find(|(_, size)| bytes >= *size)
+}
+
+fn in_unit(bytes: u64, size: u64) -> String {
+    let value = bytes as f64 / size as f64;
+    format!("{value:.*}", if value < 99.95 { 1 } else { 0 })
+}
+
+/// Returns a phrase with a number: `one` follows 1, and `many` any other, as in `1 file was`, `2 files were`.
+pub fn plural(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
 
 /// Returns `1,008`.
 pub fn count(count: u64) -> String {
@@ -41,34 +78,22 @@ pub fn clock(duration: Duration) -> String {
     }
 }
 
-/// Returns `text` with its control characters escaped: a file's name must not write on the terminal, or end the line.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
-        return text.into();
-    }
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
-    text.chars().map(escape).collect::<String>().into()
-}
-
-/// Escapes text for a page, because a report may come from another user.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_three_digits_and_a_unit() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1_000), "1.0 kB");
+        assert_eq!(bytes(20_873_216), "20.9 MB");
+        assert_eq!(bytes(214_000_000), "214 MB");
+        assert_eq!(bytes(99_960_000), "100 MB");
+        assert_eq!(bytes(u64::MAX), "18.4 EB");
+        assert_eq!(bytes_of(900_000, 20_873_216), "0.9/20.9 MB");
+        assert_eq!(bytes_of(3, 900), "3/900 B");
+    }
 
     #[test]
     fn counts_are_grouped() {
@@ -90,11 +115,5 @@ mod tests {
         assert_eq!(measured(ms(247_000)), "4:07");
         assert_eq!(clock(ms(3_753_000)), "1:02:33");
         assert_eq!(clock(ms(3_600)), "0:04");
-    }
-
-    #[test]
-    fn text_from_elsewhere_cannot_drive_the_terminal() {
-        assert_eq!(printable("naïve/名前"), "naïve/名前");
-        assert_eq!(printable("a\nb\x1b[2J\u{9b}1m"), "a\\nb\\u{1b}[2J\\u{9b}1m");
     }
 }
