@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn each_change_is_found_by_a_comparison_of_what_it_changes() {
         let whole_second = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        let cases: [(&str, Option<Fidelity>, &dyn Fn(&Path)); 9] = [
+        type Change<'a> = &'a dyn Fn(&Path);
+        let cases: [(&str, Option<Fidelity>, Change<'_>); 9] = [
             ("nothing", Some(Fidelity::Full), &|_| {}),
             ("a byte", None, &|copy| fs::write(copy.join("folder/file"), "Content").unwrap()),
             ("a byte more", None, &|copy| fs::write(copy.join("folder/file"), "content.").unwrap()),

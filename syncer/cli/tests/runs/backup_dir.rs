@@ -267,7 +267,7 @@ fn a_later_old_version_replaces_an_earlier_one() {
         sync(&backup);
         assert_eq!(fs::read(backup.join("entry/file")).unwrap(), b"in a folder", "{way:?}");
         fs::remove_file(&source).unwrap();
-        let run = run_with(&pair, DELETE, &["--backup-dir", text(&backup)]);
+        let run = pair.run_with(DELETE, &["--backup-dir", text(&backup)]);
         run.assert_exit(ExitCode::Partial);
         let failure = &run.report().failures[0].error;
         assert!(failure.contains("old versions of other paths"), "{way:?}: {failure}");
