@@ -11,12 +11,12 @@ fn runs_that_were_reported_are_told_in_every_form() {
     fs::create_dir(path("source")).unwrap();
     fs::write(path("source/a"), "hello").unwrap();
     for report in ["1.json", "2.json"] {
-        let ran = volferry(&["sync", "--report", &path(report), &path("source"), &path("destination")]);
+        let ran = volferry(["sync", "--report", &path(report), &path("source"), &path("destination")]);
         assert!(ran.status.success(), "{ran:?}");
     }
     let files = [path("2.json"), path("1.json")];
     let told = |form: &[&str]| {
-        let told = volferry(&[&["report", &files[0], &files[1]], form].concat());
+        let told = volferry([&["report", &files[0], &files[1]], form].concat());
         assert!(told.status.success(), "{told:?}");
         String::from_utf8(told.stdout).unwrap()
     };
@@ -42,7 +42,7 @@ fn a_file_that_is_no_report_is_named() {
     ] {
         let path = dir.path().join(name);
         fs::write(&path, content).unwrap();
-        let refused = volferry(&["report", path.to_str().unwrap()]);
+        let refused = volferry(["report", path.to_str().unwrap()]);
         assert_eq!(refused.status.code(), Some(1));
         let error = String::from_utf8(refused.stderr).unwrap();
         assert!(error.contains(path.to_str().unwrap()) && error.contains(says), "{error}");
