@@ -234,12 +234,8 @@ fn udp_buffers() -> Vec<Finding> {
 /// Turns the outcome of a dry run into findings.
 fn dry_run(outcome: &Outcome) -> Vec<Finding> {
     let Report { work, failures, message, notes, .. } = &outcome.report;
-    let note = |note: &String| Finding {
-        check: Check::DryRun,
-        severity: Severity::Note,
-        message: note.clone(),
-        hint: None,
-    };
+    let hint = "`volferry help sync` explains the flags";
+    let note = |note: &String| Finding::new(Check::DryRun, Severity::Note, note.clone(), hint);
     let mut findings: Vec<Finding> = notes.iter().map(note).collect();
     findings.push(match outcome.exit {
         ExitCode::Done => {

@@ -1,8 +1,6 @@
 //! The folder `lost+found` of ext4, which belongs to root: it stops nobody who may not read it, and no run deletes it
 //! because the source has none.
 
-use contract::Reason;
-
 use crate::common::prelude::*;
 
 /// Makes a `lost+found` as `mkfs.ext4` does, with a file in it.
@@ -81,9 +79,7 @@ fn a_source_with_nothing_but_an_empty_one_is_empty() {
         pair.sync("before the volume is made anew");
         fs::remove_file(pair.source.join("file")).unwrap();
         tree::set_mode(&scratch::dir(&pair.source, "lost+found"), 0o700);
-        let run = pair.run(&["--delete", "--delete-limit=100"]);
-        run.assert_exit(ExitCode::Guard);
-        assert_eq!(run.report().reason, Some(Reason::SourceEmpty), "{:?}", pair.way);
+        pair.refuse(&["--delete", "--delete-limit=100"], ExitCode::Guard, "SourceEmpty");
     }
 }
 

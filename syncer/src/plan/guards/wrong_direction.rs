@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use contract::{Reason, RunParams};
+use contract::{Reason, RunParams, human::counted};
 
 use crate::{
     compare_entries::Step,
@@ -37,8 +37,8 @@ pub(super) fn wrong_direction(
     Ok((newer > 0).then(|| Refused {
         reason: Reason::WrongDirection,
         problem: format!(
-            "the source is itself a destination of runs, and the run would delete or replace newer files than any in it \
-             ({newer})"
+            "the source is itself a destination of runs, and {} newer than anything in it would be deleted or replaced",
+            counted(newer as u64, "file")
         ),
         remedy: "see that source and destination are not the wrong way round",
     }))
