@@ -12,7 +12,7 @@ use crate::{
     entry::Time,
     monitor::Monitor,
     snapshot::{
-        copy::{CopiedHistory, HistorySource, OfferedHistory, copy_selected, selected},
+        copy::{CopiedHistory, HistorySource, OfferedHistory, copy_selected, selected, staying_away},
         retention::{collect_garbage, judge, plan_collection},
         store::{Roots, Snapshot, SnapshotError, SnapshotId, Writer},
         typed_time::time_of,
@@ -44,12 +44,13 @@ pub(crate) fn copy_for_run(
     let HistoryRules { keep, drops, by, monitor } = *rules;
     let offer = source.offer()?;
     let all = selected(&offer, &CopySelection::All)?;
-    let Some(keep) = keep else { return copy_selected(writer, source, &offer, &all, false, by, monitor) };
+    let away = staying_away(writer, &CopySelection::All)?;
+    let Some(keep) = keep else { return copy_selected(writer, source, &offer, &all, &away, by, monitor) };
     let now = time_of(SystemTime::now());
     let JudgedCopies { kept, gone } =
         judge_copies(&writer.roots, &offer, &all, keep, now, &TimeZone::system())?;
     let wanted: Vec<&Snapshot> = all.into_iter().filter(|offered| kept.contains(&offered.id)).collect();
-    let mut done = copy_selected(writer, source, &offer, &wanted, false, by, monitor)?;
+    let mut done = copy_selected(writer, source, &offer, &wanted, &away, by, monitor)?;
     let gone = if drops { gone } else { BTreeSet::new() };
     if !gone.is_empty() {
         let plan = plan_collection(&writer.store, &writer.roots, &gone)?;
