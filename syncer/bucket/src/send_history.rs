@@ -49,21 +49,22 @@ pub fn send_history(
     for offered in chosen {
         let id = offered.id;
         let own = sending.list.roots.get(id);
+        let is_forgotten = own.map_or(sending.list.gone.contains(&id), |own| own.forgotten.is_some());
         let sent = match own {
             Some(own) if own.tree.id != offered.tree.id => {
                 done.failed.push((id, "another snapshot has this id there".into()));
                 continue;
             }
             Some(_) if done.failed.iter().any(|(failed, _)| *failed == id) => continue,
-            Some(_) => {
-                done.present.push(id);
-                continue;
-            }
-            None if !is_named && sending.list.gone.contains(&id) => {
+            _ if is_forgotten && !is_named => {
                 done.forgotten.push(id);
                 continue;
             }
-            None => sending.publish(offered),
+            Some(_) if !is_forgotten => {
+                done.present.push(id);
+                continue;
+            }
+            _ => sending.publish(offered),
         };
         match sent {
             Ok(copied) => done.copied.push(copied),
@@ -142,7 +143,8 @@ impl<'a> Sending<'a> {
         Err(BucketError::Contended(self.store.url().clone()))
     }
 
-    /// Sends what the store lacks of a snapshot, and publishes it.
+    /// Sends what the store lacks of a snapshot, and publishes it, or brings it back if it is forgotten there. Returns it
+    /// as the store has it.
     fn publish(&mut self, offered: &Snapshot) -> Result<Snapshot, BucketError> {
         offered.check_tags()?;
         for _ in 0..MAX_BEGINNINGS {
@@ -161,7 +163,7 @@ impl<'a> Sending<'a> {
             let (list, packs) = (&mut self.list, &mut self.packs);
             let published = publish_snapshot(self.store, list, packs, &snapshot, &mut |_| Ok(()))?;
             if let Published::Done = published {
-                return Ok(snapshot);
+                return Ok(self.list.roots.get(snapshot.id).cloned().unwrap_or(snapshot));
             }
             // The packs that were sent are found by their ends.
             WritableStore { list: self.list, packs: self.packs } = packs_of(self.store)?;
@@ -239,7 +241,8 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Adds a snapshot to the list, with an index of the packs that were sent for it. `change` makes further changes.
+/// Adds a snapshot to the list, with an index of the packs that were sent for it, or brings it back if it is forgotten
+/// there. `change` makes further changes.
 pub(crate) fn publish_snapshot(
     store: &BucketStore,
     known: &mut StoreList,
@@ -249,8 +252,8 @@ pub(crate) fn publish_snapshot(
 ) -> Result<Published, BucketError> {
     packs.need(BlobId::folder(snapshot.tree.id));
     publish(store, known, packs, &mut |list| {
-        if list.roots.get(snapshot.id).is_some() {
-            return Ok(false);
+        if let Some(own) = list.roots.get_mut(snapshot.id) {
+            return Ok(own.forgotten.take().is_some());
         }
         list.gone.remove(&snapshot.id);
         let later = |other: &Snapshot| other.taken > snapshot.taken;

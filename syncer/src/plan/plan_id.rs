@@ -18,11 +18,14 @@ pub struct PlanId(String);
 #[derive(Debug, Default)]
 pub struct PlanHasher {
     sum: u128,
+    /// Whether any action was added, also that of the root.
+    has_actions: bool,
 }
 
 impl PlanHasher {
     /// Adds an action.
     pub fn add(&mut self, action: &PlannedAction) {
+        self.has_actions = true;
         if action.path == "." {
             return;
         }
@@ -31,6 +34,11 @@ impl PlanHasher {
         let mut first = [0; 16];
         first.copy_from_slice(&hasher.update(&text).finalize().as_bytes()[..16]);
         self.sum = self.sum.wrapping_add(u128::from_le_bytes(first));
+    }
+
+    /// Returns whether the plan changes anything.
+    pub fn has_actions(&self) -> bool {
+        self.has_actions
     }
 
     /// Returns the name.

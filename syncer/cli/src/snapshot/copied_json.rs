@@ -10,7 +10,7 @@ use syncer::snapshot::{SnapshotId, copy::CopiedHistory};
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CopiedJson {
-    /// The snapshots that TO did not have.
+    /// The snapshots that TO did not have, or had forgotten and that were named.
     copied: Vec<SnapshotJson>,
     /// The ids of those that it had.
     present: Vec<String>,

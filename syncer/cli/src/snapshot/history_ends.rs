@@ -8,7 +8,9 @@ use syncer::{
     root::TreeLocation,
     snapshot::{
         SnapshotError,
-        copy::{CopiedHistory, HistorySource, StoredHistory, copy_selected, selected, volume_at},
+        copy::{
+            CopiedHistory, HistorySource, StoredHistory, copy_selected, selected, staying_away, volume_at,
+        },
         create::lock_or_make_volume,
         store::Writer,
     },
@@ -40,10 +42,10 @@ pub(crate) fn into(
 ) -> Result<CopiedHistory, SnapshotError> {
     let offer = source.offer()?;
     let chosen = selected(&offer, selection)?;
-    let are_named = matches!(selection, CopySelection::Named(_));
     waiting(wait, || {
         let destination = lock_or_make_volume(&TreeLocation::from(dir))?;
         let mut writer = Writer::open(destination.state(), destination.root(), dir, monitor)?;
-        copy_selected(&mut writer, source, &offer, &chosen, are_named, &user(), monitor)
+        let away = staying_away(&writer, selection)?;
+        copy_selected(&mut writer, source, &offer, &chosen, &away, &user(), monitor)
     })
 }

@@ -53,12 +53,19 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     }
     let _ = io::stderr().write_all(summary::summary(&outcome.report).as_bytes());
     if flags.dry_run && outcome.exit == ExitCode::Done {
-        let id = plan.lock().finish();
-        print::complain(&format!(
-            "The plan is {id}: `--plan {id}` in place of -n does just that, or nothing\n"
-        ));
+        print::complain(&next_step(&plan.lock()));
     }
     Ok(outcome.exit)
+}
+
+/// Says after a dry run how just this plan is carried out, if it changes anything.
+fn next_step(plan: &PlanHasher) -> String {
+    if plan.has_actions() {
+        let id = plan.finish();
+        format!("The plan is {id}: `--plan {id}` in place of -n does just that, or nothing\n")
+    } else {
+        "Nothing would change, so there is no plan to carry out\n".into()
+    }
 }
 
 /// Returns the parameters of the run. A restore in place deletes what the snapshot lacks, whatever the guards say: it

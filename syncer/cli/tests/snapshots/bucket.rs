@@ -154,3 +154,30 @@ fn only_what_changed_is_sent_and_what_is_there_is_not_sent_again() {
     assert_eq!(bucket.objects(""), before, "nothing is written");
     assert_comes_back(&bucket, &from);
 }
+
+#[test]
+fn what_was_forgotten_in_a_bucket_stays_away_unless_it_is_named() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    let taken = (0..3).map(|nth| {
+        fs::write(from.path().join("file"), format!("content {nth}")).unwrap();
+        from.create(&[])
+    });
+    let all: Vec<String> = taken.collect();
+    push(&bucket, &from);
+    ok(&bucket, &["forget", URL, &all[0], &all[1]]);
+    let counts = |said: &Value| ["copied", "present", "forgotten"].map(|field| count(said, field));
+    assert_eq!(counts(&push(&bucket, &from)), [0, 1, 2]);
+    let name = |id: &str| ok(&bucket, &["copy", "--json", text(&from), URL, id]).json();
+    let said = name(&all[0]);
+    assert_eq!((counts(&said), said["bytes"].as_u64()), ([1, 0, 0], Some(0)), "{said}");
+    assert_eq!(counts(&name(&all[0])), [0, 1, 0], "it is there");
+    ok(&bucket, &["prune", "--forgotten", URL]);
+    let listed = ok(&bucket, &["list", "--all", "--json", URL]).json();
+    let listed: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!(listed, [&all[0], &all[2]]);
+    assert_eq!(counts(&push(&bucket, &from)), [0, 2, 1]);
+    assert_eq!(counts(&name(&all[1])), [1, 0, 0], "a prune has removed it");
+    let to = Volume::new();
+    pull(&bucket, &to);
+    assert_eq!(digests(&to), digests(&from));
+}

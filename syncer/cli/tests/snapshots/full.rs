@@ -4,7 +4,10 @@ use contract::human;
 
 use crate::common::prelude::*;
 use crate::{
-    common::mount::Mounted,
+    common::{
+        mount::Mounted,
+        process::{command, program_in},
+    },
     copy::digests,
     volume::{Said, Volume},
 };
@@ -160,6 +163,40 @@ fn the_last_snapshot_stays_even_if_the_next_one_does_not_fit_unless_that_is_allo
     let (code, report) = take(3, &["--snapshot-min-keep=0"]);
     assert_eq!(code, Some(0), "{report:?}");
     assert_eq!((volume.list().len(), report.snapshot.unwrap().dropped), (1, vec![first]));
+}
+
+#[test]
+fn the_last_complete_snapshot_stays_even_if_there_is_a_newer_one_that_lacks_files() {
+    let Some((_mounted, volume)) = small() else { return };
+    let (source, place) = (scratch::scratch(), scratch::scratch());
+    let program = program_in(place.path());
+    let above = volume.path().ancestors().skip(1).take(3);
+    above.chain([source.path(), place.path()]).for_each(scratch::open_to_all);
+    scratch::give_to_nobody(volume.path());
+    let take = |len| {
+        fs::write(source.path().join("large"), Rng::new(len as u64).bytes(len)).unwrap();
+        let ends = [source.path(), volume.path()].map(|path| path.to_str().unwrap());
+        let args = [&["sync", "--snapshot", "--snapshot-keep-last=1"], &ends[..]].concat();
+        let args: Vec<String> = args.into_iter().map(String::from).collect();
+        Said::from(command(&program, User::Nobody, &args).output().unwrap())
+    };
+    let is_whole = |at: usize| volume.list()[at]["failed"] == 0;
+    let said = take(500_000);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let whole = volume.list()[0]["id"].clone();
+    let unreadable = volume.path().join("unreadable");
+    fs::write(&unreadable, "of root").unwrap();
+    fs::set_permissions(&unreadable, fs::Permissions::from_mode(0o600)).unwrap();
+    let said = take(500_001);
+    assert_eq!((said.code, volume.list().len()), (Some(3), 2), "{said:?}");
+    assert!(is_whole(0) && !is_whole(1), "{:?}", volume.list());
+    let said = take(4_500_000);
+    assert!(said.code == Some(3) && said.stderr.contains("its snapshot failed"), "{said:?}");
+    assert_eq!((volume.list().len(), &volume.list()[0]["id"]), (1, &whole), "{said:?}");
+    fs::remove_file(&unreadable).unwrap();
+    let said = take(2_000_000);
+    assert_eq!((said.code, volume.list().len(), is_whole(0)), (Some(0), 1, true), "{said:?}");
+    assert_ne!(volume.list()[0]["id"], whole);
 }
 
 #[test]

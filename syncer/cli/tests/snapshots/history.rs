@@ -4,7 +4,7 @@ use contract::HistoryReport;
 
 use crate::common::prelude::*;
 use crate::{
-    copy::digests,
+    copy::{copy_ok, digests},
     damage::{flip, only_file_below},
     volume::Volume,
 };
@@ -101,6 +101,59 @@ fn rules_of_the_destination_keep_and_drop_copies_and_nothing_else() {
         assert_eq!((history.copied, history.dropped), (0, 0), "{way:?}");
         assert!(newer.iter().all(|id| ids(&destination).contains(id)), "{way:?}");
         destination.ok("verify", &["--no-heal"]);
+    }
+}
+
+#[test]
+fn no_good_copy_goes_for_a_snapshot_that_is_damaged_or_that_was_forgotten_and_later_ones_take_its_place() {
+    const KEEP_ONE: [&str; 2] = ["--snapshot", "--snapshot-keep-last=1"];
+    for (way, is_damaged) in Way::ALL.into_iter().flat_map(|way| [(way, true), (way, false)]) {
+        let what = format!("{way:?}, damaged {is_damaged}");
+        let pair = Pair::new(way);
+        let [source, destination] = volumes(&pair);
+        let has = |id: &String| ids(&destination).contains(id);
+        let one = next(&source, 1, &[]);
+        done(&run(&pair, &["--history=kept"], &KEEP_ONE));
+        let two = next(&source, 2, &["--engine", "copy"]);
+        let arrives_not = || {
+            let run = run(&pair, &["--history=kept"], &KEEP_ONE);
+            run.assert_exit(if is_damaged { ExitCode::Partial } else { ExitCode::Done });
+            let history = run.report().history.clone().unwrap();
+            let counts = (history.copied, history.failed, history.forgotten, history.dropped);
+            let expected = if is_damaged { (0, 1, 0, 0) } else { (0, 0, 1, 0) };
+            assert_eq!(counts, expected, "{what}");
+            assert!(has(&one) && !has(&two), "{what}: {:?}", ids(&destination));
+        };
+        if is_damaged {
+            let large = blake3::hash(&vec![3; 200_000]).to_hex().to_string();
+            flip(&source.store(&format!("content/{}/{large}", &large[..2])), 1000);
+            fs::write(source.path().join("large"), "small now").unwrap();
+        } else {
+            copy_ok(&source, &destination, &[&two]);
+            destination.ok("forget", &[&two]);
+            arrives_not();
+            destination.ok("prune", &["--forgotten"]);
+        }
+        (0..2).for_each(|_| arrives_not());
+        let three = next(&source, 3, &[]);
+        let (_, history) = done(&run(&pair, &["--history=kept"], &KEEP_ONE));
+        assert_eq!((history.copied, history.forgotten, history.dropped), (1, 0, 1), "{what}");
+        assert!(has(&three) && !has(&one) && !has(&two), "{what}: {:?}", ids(&destination));
+        destination.ok("verify", &["--no-heal"]);
+    }
+}
+
+#[test]
+fn a_snapshot_of_the_destination_itself_that_the_source_has_as_well_keeps_no_other_one_away() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        let [source, destination] = volumes(&pair);
+        let one = next(&source, 1, &[]);
+        let own = next(&destination, 2, &[]);
+        copy_ok(&destination, &source, &["--all"]);
+        let (_, history) = done(&run(&pair, &["--history=kept"], &["--snapshot", "--snapshot-keep-last=1"]));
+        assert_eq!((history.copied, history.present, history.dropped), (1, 1, 0), "{way:?}");
+        assert!([&one, &own].iter().all(|id| ids(&destination).contains(id)), "{way:?}");
     }
 }
 

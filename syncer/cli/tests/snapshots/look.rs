@@ -167,4 +167,10 @@ fn a_restore_does_what_was_shown_or_nothing() {
     volume.ok("restore", &[&["first", "--plan", &shown], &to[..]].concat());
     Snapshot::of(&other).assert_like(&before, COPY, "a folder that was made");
     assert_eq!(volume.run("restore", &["first", "--plan", "nonsense"]).code, Some(2));
+    let said = volume.run("restore", &["first", "-n"]);
+    assert!(said.code == Some(0) && said.stderr.ends_with("no plan to carry out\n"), "{said:?}");
+    fs::set_permissions(volume.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let shown = plan(&[]);
+    volume.ok("restore", &["first", "--plan", &shown]);
+    Snapshot::of(volume.path()).assert_like(&before, COPY, "a plan of nothing but the folder's own mode");
 }

@@ -1,19 +1,20 @@
-//! Copies of the source's snapshots that a run makes: all of them, or those that the destination's rules keep.
+//! Copies of the source's snapshots that a run makes: all of them, or those that the destination's rules keep. Only what
+//! has arrived pushes out copies of earlier runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::SystemTime,
 };
 
-use contract::{CopySelection, Retention};
+use contract::{CopySelection, Retention, VolumeId};
 use jiff::tz::TimeZone;
 
 use crate::{
     entry::Time,
     monitor::Monitor,
     snapshot::{
-        copy::{CopiedHistory, HistorySource, OfferedHistory, copy_selected, selected},
-        retention::{collect_garbage, judge, plan_collection},
+        copy::{CopiedHistory, HistorySource, copy_selected, selected, staying_away},
+        retention::{collect_garbage, judge, not_kept, plan_collection},
         store::{Roots, Snapshot, SnapshotError, SnapshotId, Writer},
         typed_time::time_of,
     },
@@ -32,7 +33,7 @@ pub(crate) struct HistoryRules<'a> {
 }
 
 /// Copies the snapshots of the source that the rules keep, and drops copies of earlier runs that they do not keep any
-/// more.
+/// more beside those that have arrived.
 ///
 /// # Errors
 /// If the source does not answer, or the store cannot be written to. What was copied before stays.
@@ -44,47 +45,79 @@ pub(crate) fn copy_for_run(
     let HistoryRules { keep, drops, by, monitor } = *rules;
     let offer = source.offer()?;
     let all = selected(&offer, &CopySelection::All)?;
-    let Some(keep) = keep else { return copy_selected(writer, source, &offer, &all, false, by, monitor) };
+    let away = staying_away(writer, &CopySelection::All)?;
+    let Some(keep) = keep else { return copy_selected(writer, source, &offer, &all, &away, by, monitor) };
     let now = time_of(SystemTime::now());
-    let JudgedCopies { kept, gone } =
-        judge_copies(&writer.roots, &offer, &all, keep, now, &TimeZone::system())?;
-    let wanted: Vec<&Snapshot> = all.into_iter().filter(|offered| kept.contains(&offered.id)).collect();
-    let mut done = copy_selected(writer, source, &offer, &wanted, false, by, monitor)?;
-    let gone = if drops { gone } else { BTreeSet::new() };
-    if !gone.is_empty() {
-        let plan = plan_collection(&writer.store, &writer.roots, &gone)?;
-        collect_garbage(writer, &plan, by)?;
-        writer.empty_trash(None, monitor)?;
+    let judging = CopyJudge { origin: offer.volume, keep, now, zone: TimeZone::system() };
+    let wanted = judging.wanted(&writer.roots, &all, &away)?;
+    let mut done = copy_selected(writer, source, &offer, &wanted, &away, by, monitor)?;
+    if drops {
+        done.dropped = drop_copies(writer, &judging.superseded(&writer.roots)?, by, monitor)?;
     }
-    done.dropped = gone.len() as u64;
     Ok(done)
 }
 
-/// The copies that the rules keep, of those here and those that are offered, and the copies here that they do not keep.
-struct JudgedCopies {
-    kept: BTreeSet<SnapshotId>,
-    gone: BTreeSet<SnapshotId>,
+/// Drops copies, frees their room, and returns their number.
+fn drop_copies(
+    writer: &mut Writer<'_>,
+    gone: &BTreeSet<SnapshotId>,
+    by: &str,
+    monitor: &Monitor,
+) -> Result<u64, SnapshotError> {
+    if !gone.is_empty() {
+        let plan = plan_collection(&writer.store, &writer.roots, gone)?;
+        collect_garbage(writer, &plan, by)?;
+        writer.empty_trash(None, monitor)?;
+    }
+    Ok(gone.len() as u64)
 }
 
-/// Judges the copies here and `all` that are offered together. Snapshots of this volume itself, and copies of another
-/// one's, are not judged.
-fn judge_copies(
-    roots: &Roots,
-    offer: &OfferedHistory,
-    all: &[&Snapshot],
-    keep: &Retention,
+/// Judges the snapshots of a source by the rules of the destination.
+struct CopyJudge<'a> {
+    /// The volume that the source is on.
+    origin: Option<VolumeId>,
+    keep: &'a Retention,
     now: Time,
-    zone: &TimeZone,
-) -> Result<JudgedCopies, SnapshotError> {
-    let is_copy = |own: &&Snapshot| own.origin.is_some() && own.origin == offer.volume;
-    let copies: BTreeMap<SnapshotId, &Snapshot> =
-        roots.kept().filter(is_copy).map(|own| (own.id, own)).collect();
-    // What is here is known, and only the rest is believed.
-    let offered = all.iter().copied().filter(|offered| !copies.contains_key(&offered.id));
-    let judged: Vec<&Snapshot> = copies.values().copied().chain(offered).collect();
-    let verdicts = judge(&judged, keep, now, zone)?;
-    let kept: BTreeSet<SnapshotId> =
-        verdicts.iter().filter(|verdict| verdict.is_kept()).map(|verdict| verdict.id).collect();
-    let gone = copies.into_keys().filter(|id| !kept.contains(id)).collect();
-    Ok(JudgedCopies { kept, gone })
+    zone: TimeZone,
+}
+
+impl CopyJudge<'_> {
+    /// Returns those of the offered snapshots that the rules keep beside the copies here. One that stays away pushes no
+    /// other one out; it is returned, to be counted, if the rules would keep it as well.
+    fn wanted<'o>(
+        &self,
+        roots: &Roots,
+        offered: &[&'o Snapshot],
+        away: &BTreeSet<SnapshotId>,
+    ) -> Result<Vec<&'o Snapshot>, SnapshotError> {
+        let copies: BTreeMap<SnapshotId, &Snapshot> = self.copies(roots).map(|own| (own.id, own)).collect();
+        // What is here is known, and only the rest is believed. The destination's own snapshots are not judged.
+        let is_own = |it: &Snapshot| roots.get(it.id).is_some_and(|own| own.origin.is_none());
+        let believed = offered.iter().copied().filter(|it| !copies.contains_key(&it.id) && !is_own(it));
+        let (back, new): (Vec<&Snapshot>, Vec<&Snapshot>) = believed.partition(|it| away.contains(&it.id));
+        let mut judged: Vec<&Snapshot> = copies.into_values().chain(new).collect();
+        let not_kept = self.not_kept(&judged)?;
+        judged.extend(back);
+        let not_kept_if_back = self.not_kept(&judged)?;
+        let is_wanted = |it: &&Snapshot| {
+            let not_kept = if away.contains(&it.id) { &not_kept_if_back } else { &not_kept };
+            !not_kept.contains(&it.id)
+        };
+        Ok(offered.iter().copied().filter(is_wanted).collect())
+    }
+
+    /// Returns the copies here that the rules do not keep any more.
+    fn superseded(&self, roots: &Roots) -> Result<BTreeSet<SnapshotId>, SnapshotError> {
+        self.not_kept(&self.copies(roots).collect::<Vec<_>>())
+    }
+
+    /// Yields the copies here of snapshots of this source. Those of another one are not judged.
+    fn copies<'r>(&self, roots: &'r Roots) -> impl Iterator<Item = &'r Snapshot> {
+        let origin = self.origin;
+        roots.kept().filter(move |own| own.origin.is_some() && own.origin == origin)
+    }
+
+    fn not_kept(&self, judged: &[&Snapshot]) -> Result<BTreeSet<SnapshotId>, SnapshotError> {
+        Ok(not_kept(&judge(judged, self.keep, self.now, &self.zone)?).collect())
+    }
 }

@@ -26,7 +26,7 @@ use crate::{
 /// What a copy did.
 #[derive(Debug, Default)]
 pub struct CopiedHistory {
-    /// The snapshots that this store did not have, as it has them now.
+    /// The snapshots that this store did not have, or had forgotten and brings back, as it has them now.
     pub copied: Vec<Snapshot>,
     /// The snapshots that this store had.
     pub present: Vec<SnapshotId>,
@@ -75,11 +75,35 @@ pub fn copy_history(
 ) -> Result<CopiedHistory, SnapshotError> {
     let offer = source.offer()?;
     let selected = selected(&offer, selection)?;
-    let is_named = matches!(selection, CopySelection::Named(_));
-    copy_selected(writer, source, &offer, &selected, is_named, by, monitor)
+    let away = staying_away(writer, selection)?;
+    copy_selected(writer, source, &offer, &selected, &away, by, monitor)
 }
 
-/// Copies these snapshots of an offer, whether they were forgotten here or not if they are named.
+/// Returns the snapshots that a copy of this selection does not bring back: those that were forgotten here or collected
+/// since they came, unless they are named.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn staying_away(
+    writer: &Writer<'_>,
+    selection: &CopySelection,
+) -> Result<BTreeSet<SnapshotId>, SnapshotError> {
+    if matches!(selection, CopySelection::Named(_)) {
+        return Ok(BTreeSet::new());
+    }
+    let mut away = writer.store.audit()?.gone();
+    for own in &writer.roots.snapshots {
+        // The log may have a line for a change of the list that did not happen.
+        if own.forgotten.is_some() {
+            away.insert(own.id);
+        } else {
+            away.remove(&own.id);
+        }
+    }
+    Ok(away)
+}
+
+/// Copies these snapshots of an offer, but for those that stay `away`. Brings back others that were forgotten here.
 ///
 /// # Errors
 /// As [`copy_history`].
@@ -88,11 +112,10 @@ pub fn copy_selected(
     source: &mut dyn HistorySource,
     offer: &OfferedHistory,
     selected: &[&Snapshot],
-    are_named: bool,
+    away: &BTreeSet<SnapshotId>,
     by: &str,
     monitor: &Monitor,
 ) -> Result<CopiedHistory, SnapshotError> {
-    let gone = if are_named { BTreeSet::new() } else { writer.store.audit()?.gone() };
     let damage = KnownDamage::read(&writer.store)?;
     let counts = TreeCounts::new(&damage);
     let mut copy = HistoryCopy { writer, source, offer, counts, by, monitor, bytes: 0 };
@@ -103,15 +126,8 @@ pub fn copy_selected(
             Some(own) if own.tree.id != offered.tree.id => {
                 Err(SnapshotError::Elsewhere("another snapshot has this id here".into()))
             }
-            Some(own) if damage.is_none() => {
-                done.present.push(own.id);
-                Ok(())
-            }
-            Some(own) => copy.heal(&own, offered).map(|is_healed| {
-                done.present.push(id);
-                done.healed.extend(is_healed.then_some(id));
-            }),
-            None if gone.contains(&id) => {
+            Some(own) => copy.renew(&own, offered, &damage, away, &mut done),
+            None if away.contains(&id) => {
                 done.forgotten.push(id);
                 Ok(())
             }
@@ -204,6 +220,37 @@ impl HistoryCopy<'_, '_, '_> {
         roots.insert(snapshot.clone());
         self.commit(roots, &fetched, pack, id).inspect_err(|_| self.writer.drop_new(pack))?;
         Ok(snapshot)
+    }
+
+    /// Heals a snapshot that this store has, and brings it back if it was forgotten and does not stay away.
+    fn renew(
+        &mut self,
+        own: &Snapshot,
+        offered: &Snapshot,
+        damage: &KnownDamage,
+        away: &BTreeSet<SnapshotId>,
+        done: &mut CopiedHistory,
+    ) -> Result<(), SnapshotError> {
+        let id = own.id;
+        if !damage.is_none() && self.heal(own, offered)? {
+            done.healed.push(id);
+        }
+        if away.contains(&id) {
+            done.forgotten.push(id);
+        } else if own.forgotten.is_some() {
+            done.copied.extend(self.unforget(id)?);
+        } else {
+            done.present.push(id);
+        }
+        Ok(())
+    }
+
+    /// Brings back a forgotten snapshot, and returns it.
+    fn unforget(&mut self, id: SnapshotId) -> Result<Option<Snapshot>, SnapshotError> {
+        let mut roots = self.writer.roots.clone();
+        roots.get_mut(id).map_or(Ok(()), |own| own.forget(None))?;
+        self.writer.commit_by(roots, "unforget", self.by, &[id])?;
+        Ok(self.writer.roots.get(id).cloned())
     }
 
     /// Brings the objects of a snapshot again that this store has damaged. Returns whether anything was replaced.

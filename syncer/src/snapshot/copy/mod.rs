@@ -17,7 +17,7 @@ pub(crate) mod stream_server;
 pub(crate) mod tree_counts;
 
 pub(crate) use arriving_content::{ArrivingContent, ArrivingInto};
-pub use copy_snapshots::{CopiedHistory, copy_history, copy_selected, selected};
+pub use copy_snapshots::{CopiedHistory, copy_history, copy_selected, selected, staying_away};
 pub use copy_source::{
     ContentPiece, HistorySource, NoHistory, OfferedHistory, OpenHistory, ReceiveFolder, ReceivePiece,
     RequestedContent, StoredHistory, volume_at,
