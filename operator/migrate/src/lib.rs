@@ -15,11 +15,18 @@ use api::manifest_file::objects;
 
 pub use draft::Draft;
 pub use migrate_error::MigrateError;
-pub use pv_migrate::draft as pv_migrate_draft;
 
 /// Returns the note on a claim in another namespace than the SyncJob's.
 fn needs_grant(namespace: &str) -> String {
     format!("The namespace {namespace} has to allow this by a SyncGrant, which the SyncJob's status prints.")
+}
+
+/// Returns the draft for a command line of pv-migrate. Its name may be longer than a SyncJob's should be.
+///
+/// # Errors
+/// If it is none that pv-migrate takes.
+pub fn pv_migrate_draft(args: &[String]) -> Result<Draft, MigrateError> {
+    pv_migrate::draft(args)
 }
 
 /// Returns a draft for each pair of VolSync's objects in a file; `-` is standard input.

@@ -87,12 +87,8 @@ struct NotNeeded {
     log_format: Option<String>,
 }
 
-/// Returns the SyncJob that does the same as pv-migrate with these arguments. Its name may be longer than a SyncJob's
-/// should be.
-///
-/// # Errors
-/// If pv-migrate does not take them.
-pub fn draft(args: &[String]) -> Result<Draft, MigrateError> {
+/// Returns the SyncJob that does the same as pv-migrate with these arguments.
+pub(super) fn draft(args: &[String]) -> Result<Draft, MigrateError> {
     let said = |error: clap::Error| MigrateError::PvMigrate(first_line(&error.to_string()));
     let flags = PvMigrate::try_parse_from(args).map_err(said)?;
     let [source, dest] = flags.claims()?;

@@ -209,6 +209,16 @@ impl Pair {
         (source, sink, relay)
     }
 
+    /// Waits until files that the sink stages have this many bytes together.
+    #[track_caller]
+    pub fn wait_for_staged(&self, bytes: u64) {
+        let staging = self.destination.join(".volferry/staging");
+        until_written(&staging, || {
+            let lengths = self.staged().into_iter().filter_map(|name| fs::metadata(staging.join(name)).ok());
+            lengths.map(|metadata| metadata.len()).sum::<u64>() >= bytes
+        });
+    }
+
     /// Waits until the sink has recorded the arrival of this many bytes of very large files.
     #[track_caller]
     pub fn wait_for_notes(&self, bytes: u64) {
