@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Output,
 };
@@ -209,13 +210,13 @@ impl Pair {
         (source, sink, relay)
     }
 
-    /// Waits until files that the sink stages have this many bytes together.
+    /// Waits until files that the sink stages have this many bytes on disk together.
     #[track_caller]
     pub fn wait_for_staged(&self, bytes: u64) {
         let staging = self.destination.join(".volferry/staging");
         until_written(&staging, || {
             let lengths = self.staged().into_iter().filter_map(|name| fs::metadata(staging.join(name)).ok());
-            lengths.map(|metadata| metadata.len()).sum::<u64>() >= bytes
+            lengths.map(|metadata| metadata.blocks() * 512).sum::<u64>() >= bytes
         });
     }
 

@@ -331,7 +331,7 @@ fn an_update_that_was_cut_off_costs_no_more_than_what_is_left_of_it() {
         [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
         drop([source.wait(), sink.wait()]);
         let sent = pair.sync("the run after the one that was cut off").work.bytes_on_wire;
-        assert!(sent < 64_000_000 - STAGED + 4_000_000, "{way:?}: {sent} bytes sent");
+        assert!(sent < 64_000_000 - STAGED + WINDOW, "{way:?}: {sent} bytes sent");
         pair.assert_staging_empty();
     }
 }
