@@ -1,5 +1,6 @@
-# Prints the row of one tree and step: medians of the figures of two tools, ours and theirs. Lines: TOOL TREE STEP MILLISECONDS POD-SECONDS WRITES.
-$2 == tree && $3 == step { n = ++count[$1]; for (i = 4; i <= 6; i++) seen[$1, i, n] = $i }
+# Prints the row of one tree and step: medians of the figures of two tools, ours and theirs. Lines: TOOL TREE STEP
+# MILLISECONDS POD-SECONDS WRITES BYTES OBJECTS.
+$2 == tree && $3 == step { n = ++count[$1]; for (i = 4; i <= 8; i++) seen[$1, i, n] = $i }
 function median(tool, column,    n, i, j, kept, values) {
   n = count[tool]
   for (i = 1; i <= n; i++) values[i] = seen[tool, column, i]
@@ -10,7 +11,7 @@ function median(tool, column,    n, i, j, kept, values) {
 END {
   names["small"] = "1,008 files, 20 MB"; names["many"] = "50,000 files of 1 KiB"; names["large"] = "one file of 1 GiB"
   steps["first"] = "first"; steps["none"] = "no change"; steps["changed"] = "1 % changed"
-  printf "| %s | %s | %.1f | %.1f | %d | %d | %d | %d |\n", names[tree], steps[step],
+  printf "| %s | %s | %.1f | %.1f | %d | %d | %d | %d | %.2f | %.2f | %d | %d |\n", names[tree], steps[step],
     median(ours, 4) / 1000, median(theirs, 4) / 1000, median(ours, 5), median(theirs, 5),
-    median(ours, 6), median(theirs, 6)
+    median(ours, 6), median(theirs, 6), median(ours, 7) / 1e6, median(theirs, 7) / 1e6, median(ours, 8), median(theirs, 8)
 }
