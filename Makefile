@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 # Programs are not told of jobs that they cannot take part in, which cargo complains of.
-unexport MAKEFLAGS
+unexport MAKEFLAGS MFLAGS
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/volferry
 export CARGO_TARGET_DIR ?= $(CACHE)/target

@@ -143,8 +143,8 @@ impl<'a> Sending<'a> {
         Err(BucketError::Contended(self.store.url().clone()))
     }
 
-    /// Sends what the store lacks of a snapshot, and publishes it, or brings it back if it is forgotten there. Returns it
-    /// as the store has it.
+    /// Sends what the store lacks of a snapshot, and publishes it, or brings it back if it is forgotten there. Returns
+    /// it as the store has it.
     fn publish(&mut self, offered: &Snapshot) -> Result<Snapshot, BucketError> {
         offered.check_tags()?;
         for _ in 0..MAX_BEGINNINGS {

@@ -1,5 +1,5 @@
-//! Copies of the source's snapshots that a run makes: all of them, or those that the destination's rules keep. Only what
-//! has arrived pushes out copies of earlier runs.
+//! Copies of the source's snapshots that a run makes: all of them, or those that the destination's rules keep. Only
+//! what has arrived pushes out copies of earlier runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
