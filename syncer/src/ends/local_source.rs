@@ -7,6 +7,7 @@ use contract::{RunParams, Side};
 use crate::{
     ends::{
         local_tree::{LocalHashes, LocalTree},
+        overlap::is_same_tree,
         tree_head::last_run,
     },
     fetch::copy_local::copy_all,
@@ -29,7 +30,7 @@ use crate::{
     },
     snapshot::copy::{CopiedHistory, NoHistory, OpenHistory},
     source::{
-        remove_source_files::release,
+        remove_source_files::Removal,
         source_file::{AsListed, Origin},
     },
     sys::{
@@ -37,7 +38,7 @@ use crate::{
         root::{Root, TreeLocation},
     },
     tree::{Tree, dir::DirId},
-    wire::{FileGroup, Hashed, Listed, TreeHead},
+    wire::{Hashed, Listed, Release, TreeHead},
 };
 
 /// A tree, or one file of it, as the source of a run.
@@ -51,6 +52,7 @@ pub(crate) struct LocalSource<'a> {
     /// The kinds of attributes that the run keeps.
     classes: Classes,
     reshape: Reshape,
+    removal: Removal,
 }
 
 impl<'a> LocalSource<'a> {
@@ -71,7 +73,11 @@ impl<'a> LocalSource<'a> {
         let hashes = LocalHashes { origin, monitor: run.monitor };
         let classes = Classes::wanted(&run.params.preserve);
         let reshape = Reshape::of(run.params);
-        Self { place, subject, root, hashes, tree: Named::new(tree, sink), classes, reshape }
+        let moves = run.params.remove_source_files;
+        // A file that gets another name in its folder is known to be another one.
+        let is_apart = moves && subject.is_file() && is_same_tree(&subject.place, &sink.place);
+        let removal = Removal::new(moves, is_apart);
+        Self { place, subject, root, hashes, tree: Named::new(tree, sink), classes, reshape, removal }
     }
 }
 
@@ -91,7 +97,8 @@ impl SourceHashes for LocalSource<'_> {
     }
 
     fn next(&mut self, batch: &HashBatch) -> Result<Vec<Hashed>, SessionError> {
-        self.hashes.next(batch)
+        let LocalHashes { origin, monitor } = self.hashes;
+        Ok(self.removal.hash(origin, &batch.groups, &batch.files, monitor)?)
     }
 }
 
@@ -101,7 +108,7 @@ impl ContentEnd for LocalSource<'_> {
         writing: Writing<'_>,
         work: &mut dyn FnMut(&mut dyn Fetch) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        let since = self.tree.inner().tree.since;
+        let since = self.tree.inner().tree.since.seconds;
         let as_listed = AsListed { classes: self.classes, since, reshape: self.reshape };
         copy_all(writing, self.hashes.origin, as_listed, work)
     }
@@ -144,8 +151,8 @@ impl SourceEnd for LocalSource<'_> {
         Room::of(root, Some(self.root.as_fd()))
     }
 
-    fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {
-        Ok(release(self.root, &self.tree.inner().tree, &groups, failures)?)
+    fn release(&mut self, release: Release, failures: &Failures) -> Result<(), SessionError> {
+        self.removal.release(self.root, &self.tree.inner().tree, &release, failures)
     }
 }
 

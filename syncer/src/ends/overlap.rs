@@ -44,13 +44,16 @@ impl SourcePlace<'_> {
         }
     }
 
-    /// Refuses a destination that is the source, lies in it or contains it. It need not exist yet. Two files of one
-    /// folder differ if their names do.
+    /// Refuses a destination that is the source, lies in it or contains it. It need not exist yet.
     pub(crate) fn refuse_overlap(&self, sink: &Subject, params: &RunParams) -> Result<(), SessionError> {
         match self {
             Self::Here(source, _) if source.is_file() => refuse_same_file(source, sink),
             Self::Here(source, _) => refuse_same_tree(source, sink, params),
-            Self::There(_, Some(_)) => Ok(()),
+            Self::There(whereabouts, Some(_)) => {
+                let name = sink.only.as_deref().unwrap_or_default();
+                let here = locate::locate_file(&sink.place, name, whereabouts.run());
+                if whereabouts.is_same_file(&here) { Err(same_file(sink)) } else { Ok(()) }
+            }
             Self::There(whereabouts, None) => {
                 let here = locate::locate(&reach(&sink.place, params, Side::Sink)?, whereabouts.run());
                 if whereabouts.overlaps(&here) {
@@ -89,16 +92,16 @@ impl SourcePlace<'_> {
 }
 
 fn refuse_same_file(source: &Subject, sink: &Subject) -> Result<(), SessionError> {
-    let (Some(from), Some(to)) = (source.place.real_path(), sink.place.real_path()) else { return Ok(()) };
-    if from == to && source.only == sink.only {
-        Err(SessionError::SameTree(format!(
-            "the destination is the source, the file {} of {}: name another destination",
-            String::from_utf8_lossy(source.only.as_deref().unwrap_or_default()),
-            from.display()
-        )))
-    } else {
-        Ok(())
-    }
+    let [from, to] = [source, sink].map(|end| (&end.place, end.only.as_deref().unwrap_or_default()));
+    if locate::is_same_file(from, to) { Err(same_file(sink)) } else { Ok(()) }
+}
+
+fn same_file(sink: &Subject) -> SessionError {
+    SessionError::SameTree(format!(
+        "the destination is the source, the file {} of {}: name another destination",
+        String::from_utf8_lossy(sink.only.as_deref().unwrap_or_default()),
+        sink.place.path().display()
+    ))
 }
 
 /// Refuses a destination that is the source, lies in it or contains it.

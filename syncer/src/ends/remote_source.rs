@@ -36,7 +36,7 @@ use crate::{
     sys::root::Root,
     transport::{Peer, TransportError, history_bytes::history_bytes},
     tree::{Tree, dir::DirId},
-    wire::{FileGroup, Forecast, Hashed, Listed, Message},
+    wire::{Forecast, Hashed, Listed, Message, Release},
 };
 
 /// The source of a run over the network.
@@ -184,8 +184,8 @@ impl SourceEnd for RemoteSource<'_> {
         basis_by_content::compare_samples(root, sink, new()?, &self.peer.control, monitor)
     }
 
-    fn release(&mut self, groups: Vec<FileGroup>, failures: &Failures) -> Result<(), SessionError> {
-        self.peer.control.send(&Message::Release(groups))?;
+    fn release(&mut self, release: Release, failures: &Failures) -> Result<(), SessionError> {
+        self.peer.control.send(&Message::Release(release))?;
         let done = expect_done(&self.peer.control)?;
         failures.merge(done.failed, done.failures, done.failed_paths);
         Ok(())

@@ -1,6 +1,6 @@
 //! Scans one end's tree, as the parameters of a run ask.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use contract::{RunParams, Side};
 
@@ -15,6 +15,7 @@ use crate::{
     reshape::Reshape,
     scan::{ScanOptions, scan},
     session_error::SessionError,
+    source::settled_times::TICK,
     sys::{
         locate::Reach,
         root::{Root, TreeLocation},
@@ -56,6 +57,10 @@ pub(crate) fn scan_tree(
         paths: listed_paths(params, side)?,
         ..options(params, side)?
     };
+    if side == Side::Source && params.remove_source_files {
+        // Entries that were made before the run have earlier times than the scan then, and can be told from later ones.
+        let _ = monitor.pause(TICK + Duration::from_millis(2));
+    }
     let tree = scan(root, &options, failures, monitor).map_err(|source| {
         if monitor.cancelled() {
             TransportError::Canceled.into()

@@ -13,16 +13,16 @@ use crate::{
     session_error::{SessionError, of_link},
     snapshot::copy::{NoHistory, OpenHistory, refuse_history, serve_history},
     source::{
-        hash_files::{Expect, HashRequest, hash_all},
+        hash_files::HashRequest,
         paths_by_number::{EntriesOf, Paths},
-        remove_source_files::release,
+        remove_source_files::Removal,
         sample_files::sample_files,
         send_workers::Feed,
         source_file::Origin,
     },
     transport::{Control, DataSender, Peer, TransportError, history_bytes::history_bytes},
     tree::{Tree, dir::DirId},
-    wire::{FileGroup, Forecast, Listed, Message, Welcome},
+    wire::{FileGroup, Forecast, Listed, Message, Release, Welcome},
 };
 
 /// Answers the sink until it sends the report.
@@ -33,8 +33,7 @@ pub(crate) fn serve(
     params: &RunParams,
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
-    let control = &peer.control;
-    let monitor = watch.monitor();
+    let (control, monitor) = (&peer.control, watch.monitor());
     // The owner of the destination may have made the run a dry one.
     let dry_run = expect_welcome(control)?.dry_run || params.dry_run;
     std::thread::scope(|scope| {
@@ -44,8 +43,9 @@ pub(crate) fn serve(
         };
         let mut feed = None;
         let mut finder = None;
+        let mut removal = Removal::new(params.remove_source_files, false);
         // However this loop ends, no worker may wait for a sink that does not read any more.
-        let _release = Release(peer);
+        let _end = EndWorkers(peer);
         loop {
             match control.recv()? {
                 Message::Want(dirs) => list(control, tree, &dirs)?,
@@ -61,15 +61,15 @@ pub(crate) fn serve(
                 }
                 Message::Hash(groups) => {
                     let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&groups)?;
-                    control.send(&Message::Hashed(hash_all(origin, &files, Expect::AsListed, monitor)?))?;
+                    control.send(&Message::Hashed(removal.hash(origin, &groups, &files, monitor)?))?;
                 }
                 Message::SampleRequest(request) => {
                     let files = finder.get_or_insert_with(|| Finder::new(tree)).files(&request.files)?;
                     let samples = sample_files(origin, &files, request.sampling, monitor)?;
                     control.send(&Message::Samples(samples))?;
                 }
-                Message::Release(groups) if params.remove_source_files && !dry_run => {
-                    let failures = let_go(origin, tree, &groups)?;
+                Message::Release(release) if params.remove_source_files && !dry_run => {
+                    let failures = let_go(origin, tree, &mut removal, &release)?;
                     control.send(&Message::SourceDone(Box::new(done(&failures, watch))))?;
                 }
                 Message::History(first) if params.history != History::None && !dry_run => {
@@ -88,10 +88,15 @@ pub(crate) fn serve(
 }
 
 /// Removes entries whose copies are durable. Returns those that cannot be removed.
-fn let_go(origin: Origin<'_>, tree: &Tree, groups: &[FileGroup]) -> Result<Failures, SessionError> {
+fn let_go(
+    origin: Origin<'_>,
+    tree: &Tree,
+    removal: &mut Removal,
+    entries: &Release,
+) -> Result<Failures, SessionError> {
     let failures = Failures::default();
     let root = origin.root().map_err(|_| TransportError::Nonsense("a device was released"))?;
-    release(root, tree, groups, &failures)?;
+    removal.release(root, tree, entries, &failures)?;
     Ok(failures)
 }
 
@@ -142,9 +147,9 @@ impl<'a> Finder<'a> {
 }
 
 /// Closes the data streams when it is dropped, so that the workers end.
-struct Release<'a>(&'a Peer);
+struct EndWorkers<'a>(&'a Peer);
 
-impl Drop for Release<'_> {
+impl Drop for EndWorkers<'_> {
     fn drop(&mut self) {
         self.0.senders.iter().for_each(DataSender::close);
     }

@@ -23,7 +23,7 @@ use crate::{
     source::source_file::Origin,
     sys::{
         block_device::Opened,
-        locate::{Reach, locate, nonce, source_id},
+        locate::{locate, locate_file, nonce, source_id},
         root::{Root, TreeLocation},
     },
     transport::{Control, Peer, TransportError},
@@ -50,12 +50,10 @@ pub(crate) fn run(
         FoundSource::Tree(subject) => subject,
     };
     let file = subject.is_file().then(|| last_name(place).to_vec());
-    // Of a single file, the sink compares the folder only with the backup folder.
-    let tree = match file {
-        Some(_) => Reach::all(&subject.place),
-        None => reach(&subject.place, params, Side::Source)?,
+    let whereabouts = match &subject.only {
+        Some(name) => locate_file(&subject.place, name, nonce()),
+        None => locate(&reach(&subject.place, params, Side::Source)?, nonce()),
     };
-    let whereabouts = locate(&tree, nonce());
     let last = peer.is_last();
     let source_id = file.is_none().then(|| source_id(&subject.place)).flatten();
     let told = RunParams { source_id, ..params.clone() };

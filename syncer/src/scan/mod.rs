@@ -31,7 +31,7 @@ use rustix::{
 };
 
 use crate::{
-    entry::FullMeta,
+    entry::{FullMeta, Time},
     filter::{InUse, Rules},
     measure::{
         monitor::Monitor,
@@ -93,7 +93,8 @@ pub(crate) fn scan_changes(
     failures: &Failures,
     monitor: &Monitor,
 ) -> io::Result<Tree> {
-    let since = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let since = Time { seconds: now.tv_sec, nanos: now.tv_nsec as u32 };
     let fd = root.read_dir(&RelPath::root())?;
     let is_few = has_few_entries(&fd)?;
     let root_stat = stat(&fd, c"", AtFlags::EMPTY_PATH)?;

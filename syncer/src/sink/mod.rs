@@ -6,6 +6,7 @@ pub(crate) mod compare_run;
 pub(crate) mod copied_history;
 pub(crate) mod deal_to_shards;
 pub(crate) mod dry_run;
+pub(crate) mod entries_to_release;
 pub(crate) mod executor;
 pub(crate) mod folder_owner_change;
 pub(crate) mod open_destination;

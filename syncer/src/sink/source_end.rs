@@ -26,7 +26,7 @@ use crate::{
     sys::root::Root,
     transport::TransportError,
     tree::Tree,
-    wire::{FileGroup, Forecast, TreeHead},
+    wire::{Forecast, Release, TreeHead},
 };
 
 /// Copies snapshots from a store.
@@ -117,9 +117,9 @@ pub(crate) trait SourceEnd: SourceTree + ContentEnd {
         Ok(SimilarFiles::new())
     }
 
-    /// Removes entries of the source, whose copies are durable and were compared with them. What cannot be removed is a
-    /// failure. A source that can lose nothing does nothing.
-    fn release(&mut self, _groups: Vec<FileGroup>, _failures: &Failures) -> Result<(), SessionError> {
+    /// Removes entries of the source, whose copies are durable and were compared with them, unless it is the
+    /// destination. What cannot be removed is a failure. A source that can lose nothing does nothing.
+    fn release(&mut self, _release: Release, _failures: &Failures) -> Result<(), SessionError> {
         Ok(())
     }
 

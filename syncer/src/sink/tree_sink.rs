@@ -181,8 +181,8 @@ impl TreeSink<'_> {
         source: &mut impl SourceEnd,
         plan: &Planned,
     ) -> Result<Vec<String>, SessionError> {
-        let (root, settings) = (self.destination.root(), self.destination.settings());
-        Verifier { run: self.run, settings, root, subject: self.subject }.verify(source, &plan.head)
+        Verifier { run: self.run, destination: &self.destination, subject: self.subject }
+            .verify(source, &plan.head)
     }
 
     /// Takes the snapshot that the owner of the destination wants after a successful run.

@@ -1,38 +1,34 @@
 //! Reads a destination back: scans it again, compares all of it with the source, contents included, and reports the
 //! differences.
 
-use std::collections::HashSet;
-
 use contract::{Shard, Side, human::plural};
 
 use crate::{
-    compare_entries::{Content, Policy, Step, step},
-    destination::Settings,
-    entry::{Entry, Kind},
+    compare_entries::{Content, Policy, Step},
+    destination::Destination,
+    entry::Kind,
+    kept_xattrs::Classes,
     measure::report::Failures,
     plan::{
         compare_contents::Checker,
         compare_params::policy,
         compare_trees::compare,
-        planned::{Checked, Compared, PlannedDir, PlannedRef, SparedEntries, holds_only_kept, path_in},
+        planned::{Checked, Compared, PlannedDir, SparedEntries, holds_only_kept, path_in},
         run_state::Run,
         scan_params::{ScanTimes, scan_tree},
         single_file::Subject,
     },
     session_error::{SessionError, go_on},
-    sink::{deal_to_shards::verifies, source_end::SourceEnd},
+    sink::{deal_to_shards::verifies, entries_to_release::ReadBack, source_end::SourceEnd},
     source::{hash_files::Expect, source_file::Origin},
-    sys::root::Root,
-    tree::{Tree, seek::seek},
-    wire::{FileGroup, MAX_HASHES, TreeHead},
+    tree::Tree,
+    wire::{FileGroup, MAX_HASHES, Release, TreeHead},
 };
 
 /// A destination to read back.
 pub(crate) struct Verifier<'a> {
     pub run: &'a Run<'a>,
-    pub settings: Settings,
-    /// The destination.
-    pub root: &'a Root,
+    pub destination: &'a Destination,
     pub subject: &'a Subject,
 }
 
@@ -47,7 +43,7 @@ impl Verifier<'_> {
     ) -> Result<Vec<String>, SessionError> {
         let sink = scan_tree(
             self.subject,
-            self.root,
+            self.destination.root(),
             self.run.params,
             Side::Sink,
             ScanTimes::default(),
@@ -55,7 +51,8 @@ impl Verifier<'_> {
             self.run.monitor,
         )?;
         let moves = self.run.params.remove_source_files;
-        let policy = Policy { content: Content::Verified, ..policy(self.run.params, self.settings) };
+        let policy =
+            Policy { content: Content::Verified, ..policy(self.run.params, self.destination.settings()) };
         // A move has to know which entries are equal, also of those that the run left alone.
         let policy = Policy { ignore_existing: policy.ignore_existing && !moves, ..policy };
         let mut compared = compare(source, head, &sink, policy, false, self.run.params, self.run.monitor)?;
@@ -65,7 +62,9 @@ impl Verifier<'_> {
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let Checked { changed, unlike, .. } = self.checker().check(&mut compared.dirs, source, None)?;
         compared.dirs.retain(|dir| verifies(shard, dir));
-        let copied = if moves { copied(&compared, &sink, policy, &unlike) } else { Vec::new() };
+        let read_back =
+            ReadBack { compared: &compared, sink: &sink, policy, unlike: &unlike, lost: self.lost_attrs() };
+        let copied = if moves { read_back.to_release(&self.run.failures) } else { Vec::new() };
         if moves && self.run.params.ignore_existing {
             compared.dirs.iter_mut().for_each(leave_existing);
         }
@@ -81,14 +80,19 @@ impl Verifier<'_> {
         Ok(notes)
     }
 
-    /// Has the source remove what it and the destination have. Returns a note for the report.
+    /// Has the source remove what it and the destination have, as long as that is this run's. Returns a note for the
+    /// report.
     fn release(&self, source: &mut impl SourceEnd, groups: Vec<FileGroup>) -> Result<String, SessionError> {
         let (before, mut count) = (self.run.failures.count(), 0);
         for group in groups {
             for part in group.indices.chunks(MAX_HASHES) {
                 count += part.len() as u64;
-                let part = FileGroup { dir: group.dir, indices: part.to_vec() };
-                source.release(vec![part], &self.run.failures)?;
+                let groups = vec![FileGroup { dir: group.dir, indices: part.to_vec() }];
+                self.destination.still_held()?;
+                source.release(
+                    Release { epoch: self.destination.state().stamp(), groups },
+                    &self.run.failures,
+                )?;
                 go_on(self.run.monitor)?;
             }
         }
@@ -96,9 +100,17 @@ impl Verifier<'_> {
         Ok(format!("{} removed at the source", plural(removed, "entry was", "entries were")))
     }
 
+    /// Returns the kinds of attributes that the run would keep and the destination cannot. Labels of SELinux belong to
+    /// the machine's policy, and are not among them.
+    fn lost_attrs(&self) -> Classes {
+        Classes::wanted(&self.run.params.preserve)
+            .without(self.destination.settings().attrs)
+            .without(Classes::LABEL)
+    }
+
     fn checker(&self) -> Checker<'_> {
         Checker {
-            origin: Origin::Tree(self.root),
+            origin: Origin::Tree(self.destination.root()),
             failures: &self.run.failures,
             monitor: self.run.monitor,
             expect: Expect::OnVolume,
@@ -111,40 +123,6 @@ fn leave_existing(dir: &mut PlannedDir) {
     let dirs: Vec<bool> = dir.listing.iter().map(|entry| entry.kind == Kind::Dir).collect();
     let is_new = |index: u32, step| step == Step::Create || step == Step::Meta && dirs[index as usize];
     dir.plan.steps.retain(|(index, step)| is_new(*index, *step));
-}
-
-/// Returns the source's entries, apart from directories, that the destination has, too, with content that was compared.
-fn copied(compared: &Compared, sink: &Tree, policy: Policy, unlike: &HashSet<PlannedRef>) -> Vec<FileGroup> {
-    // A further name of the destination's file has no metadata of its own. Without a step, the file has the source's,
-    // unless it was left alone.
-    let is_settled = |copy: &Entry<'_>| matches!(copy.kind, Kind::HardLink { .. }) && !policy.update;
-    let (mut groups, policy) = (Vec::new(), Policy { update: false, ..policy });
-    for (nth, dir) in compared.dirs.iter().enumerate() {
-        let Some(there) = dir.sink.map(|id| &sink.dirs[id as usize]).filter(|_| dir.is_asked()) else {
-            continue;
-        };
-        let (mut there, mut indices) = (there.listing.iter().peekable(), Vec::new());
-        for (index, entry) in (0..).zip(&dir.listing) {
-            let Some(copy) = seek(&mut there, entry.name, |copy| copy.name) else { continue };
-            let is_equal = match entry.kind {
-                Kind::Dir => false,
-                Kind::HardLink { .. } => true,
-                Kind::File { .. } => {
-                    let is_compared = dir.plan.checks.binary_search(&index).is_ok();
-                    let is_alike = is_settled(&copy) || step(&entry, &copy, policy).is_none();
-                    is_compared && !unlike.contains(&PlannedRef { dir: nth, index }) && is_alike
-                }
-                _ => step(&entry, &copy, policy).is_none(),
-            };
-            if is_equal && dir.plan.step(index).is_none() {
-                indices.push(index);
-            }
-        }
-        if !indices.is_empty() {
-            groups.push(FileGroup { dir: dir.source, indices });
-        }
-    }
-    groups
 }
 
 /// Formats the results of a verification as sentences for the report.

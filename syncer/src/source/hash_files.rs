@@ -22,7 +22,7 @@ use crate::{
     },
     path::RelPath,
     source::source_file::{LastDir, Origin, SourceFile},
-    sys::{cores::cores, find_holes::DataMap, page_cache::drop_page_cache},
+    sys::{cores::cores, find_holes::DataMap, page_cache::drop_page_cache, stat::FileState},
     transport::TransportError,
     tree::dir::DirId,
     wire::Hashed,
@@ -86,6 +86,19 @@ pub(crate) fn hash_all(
     expect: Expect,
     monitor: &Monitor,
 ) -> Result<Vec<Hashed>, TransportError> {
+    Ok(hash_with_states(origin, files, expect, monitor)?.into_iter().map(|(hashed, _)| hashed).collect())
+}
+
+/// Hashes files as [`hash_all`] does, and also returns the state of each that was hashed.
+///
+/// # Errors
+/// Those of [`hash_all`].
+pub(crate) fn hash_with_states(
+    origin: Origin<'_>,
+    files: &[HashRequest],
+    expect: Expect,
+    monitor: &Monitor,
+) -> Result<Vec<(Hashed, Option<FileState>)>, TransportError> {
     let work = HashWork {
         origin,
         expect,
@@ -104,11 +117,10 @@ pub(crate) fn hash_all(
         (1..workers).for_each(|_| drop(scope.spawn(|| pool.run(Activity::Reading, || work.run()))));
         work.run();
     });
-    let missing = || Hashed::Failed { operation: "read".into(), error: "it was not read".into() };
     if monitor.cancelled() {
         Err(TransportError::Canceled)
     } else {
-        Ok(work.files.into_iter().map(|it| it.done.into_inner().unwrap_or_else(missing)).collect())
+        Ok(work.files.into_iter().map(FileWork::finish).collect())
     }
 }
 
@@ -137,6 +149,15 @@ struct FileWork<'a> {
     file: &'a HashRequest,
     open: OnceLock<Result<OpenFile, Hashed>>,
     done: OnceLock<Hashed>,
+}
+
+impl FileWork<'_> {
+    /// Returns the result, and the state of the file if it could be opened.
+    fn finish(self) -> (Hashed, Option<FileState>) {
+        let missing = || Hashed::Failed { operation: "read".into(), error: "it was not read".into() };
+        let state = self.open.into_inner().and_then(|open| open.ok()?.file.state());
+        (self.done.into_inner().unwrap_or_else(missing), state)
+    }
 }
 
 struct OpenFile {

@@ -1,6 +1,7 @@
 //! The end that answers: serves the listings of its tree, reads and sends files.
 
 pub(crate) mod file_version;
+pub(crate) mod find_destination;
 pub(crate) mod hash_files;
 pub(crate) mod pack_small_files;
 pub(crate) mod paths_by_number;

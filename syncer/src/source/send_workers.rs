@@ -112,7 +112,7 @@ impl<'scope> Feed<'scope> {
             entries: EntriesOf::new(tree),
             as_listed: AsListed {
                 classes: Classes::wanted(&params.preserve),
-                since: tree.since,
+                since: tree.since.seconds,
                 reshape: Reshape::of(params),
             },
             origin,

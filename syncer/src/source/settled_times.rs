@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The longest tick of the kernel's clock for files (`CONFIG_HZ=100`).
-const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// The tick of file systems that keep whole seconds; some of them (FAT) keep only even ones.
 const SLOW_TICK: Duration = Duration::from_secs(2);

@@ -34,7 +34,7 @@ use crate::{
         joined_ranges::JoinedRanges,
         read_xattrs::of_open,
         root::Root,
-        stat::modified,
+        stat::{FileState, modified},
     },
     tree::dir::DirId,
 };
@@ -289,6 +289,11 @@ impl SourceFile {
             Of::Device(_) => Time::default(),
             Of::Store(of) => of.mtime,
         }
+    }
+
+    /// Returns its state when it was opened; `None` of a part of a device and an object of a store.
+    pub(crate) fn state(&self) -> Option<FileState> {
+        matches!(self.of, Of::Itself { .. }).then(|| FileState::of(&self.stat))
     }
 
     /// Returns an id of the version of the content; `None` of a part of a device.

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::Read as _,
     os::{
-        fd::{AsFd, AsRawFd as _, OwnedFd},
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
 };
 
 use contract::VolumeId;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatFs, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, StatFs, StatxFlags};
 
 use crate::{
     filter::Filter,
@@ -68,6 +68,23 @@ pub(crate) fn locate(tree: &Reach<'_>, nonce: [u8; 16]) -> Whereabouts {
         }
     }
     found
+}
+
+/// Returns the place of the file `name` in the folder at `place`, as [`locate`] does that of a tree.
+pub(crate) fn locate_file(place: &TreeLocation, name: &[u8], nonce: [u8; 16]) -> Whereabouts {
+    let mut found = locate(&Reach::all(place), nonce);
+    if let Some(boot) = boot_id() {
+        let key = found.key(boot);
+        found.add_file(&key, &file_names(place, name));
+    }
+    found
+}
+
+/// Returns whether two files of this machine are one: by one name, by two spellings of it, or through a mount. Other
+/// hard links of a file differ from it if their folders do.
+pub(crate) fn is_same_file(one: (&TreeLocation, &[u8]), other: (&TreeLocation, &[u8])) -> bool {
+    let [one, other] = [one, other].map(|(place, name)| file_names(place, name));
+    one.iter().any(|name| other.contains(name))
 }
 
 /// Returns whether two trees of this machine contain one another, or show parts of one another through mounts.
@@ -165,6 +182,32 @@ fn names(mount: Mount<'_>, below: &Path) -> Vec<Vec<u8>> {
     path.ancestors().take(MAX_FOLDERS).map(name).collect()
 }
 
+/// Returns the names of a file within its folder, by itself if no other entry leads to it, and by its path within its
+/// file system; none of a file that does not exist.
+fn file_names(place: &TreeLocation, name: &[u8]) -> Vec<Vec<u8>> {
+    let open = |root: &Root| {
+        let file =
+            rustix::fs::openat(root, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        let file = file.ok()?;
+        Some((rustix::fs::fstat(root).ok()?, rustix::fs::fstat(&file).ok()?, file))
+    };
+    let Some((folder, stat, file)) = Root::enter(place).ok().and_then(|root| open(&root)) else {
+        return Vec::new();
+    };
+    let inode = |stat: &Stat| [stat.st_dev.to_le_bytes(), stat.st_ino.to_le_bytes()].concat();
+    let mut found = vec![[&b"file in"[..], &inode(&folder), &inode(&stat)].concat()];
+    if stat.st_nlink == 1 {
+        found.push([&b"file"[..], &inode(&stat)].concat());
+    }
+    let mounts = MountTable::read().unwrap_or_default();
+    if let (Some(own), Some(seen)) = (mount_of(&file, &mounts), path_of(&file))
+        && let Ok(below) = seen.strip_prefix(own.point())
+    {
+        found.extend(names(own, below).into_iter().next());
+    }
+    found
+}
+
 /// Returns a mount's path below the folder at `above`; `None` if it is not mounted below that.
 fn path_below(mount: Mount<'_>, above: &Path) -> Option<RelPath> {
     let point = mount.point();
@@ -174,15 +217,15 @@ fn path_below(mount: Mount<'_>, above: &Path) -> Option<RelPath> {
     RelPath::parse(below.as_os_str().as_bytes()).ok().filter(|path| !path.is_root())
 }
 
-/// Returns the mount that a folder is seen through.
-fn mount_of<'m>(root: &Root, mounts: &'m MountTable) -> Option<Mount<'m>> {
-    let id = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
+/// Returns the mount that a folder or file is seen through.
+fn mount_of<'m>(open: impl AsFd, mounts: &'m MountTable) -> Option<Mount<'m>> {
+    let id = rustix::fs::statx(open, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
     mounts.iter().find(|mount| mount.id() == Some(id))
 }
 
-/// Returns the path of an open folder.
-fn path_of(root: &Root) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())).ok()
+/// Returns the path of an open folder or file.
+fn path_of(open: impl AsFd) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", open.as_fd().as_raw_fd())).ok()
 }
 
 /// Returns the kernel's id of this boot, which is read once.
@@ -201,23 +244,29 @@ pub(crate) fn nonce() -> [u8; 16] {
 
 /// Returns device and inode of a folder and of the folders above it, up to the root that this process sees.
 fn inodes(root: &Root) -> Vec<Vec<u8>> {
+    let name = |stat: &Stat| [&b"inode"[..], &stat.st_dev.to_le_bytes(), &stat.st_ino.to_le_bytes()].concat();
     let mut names = Vec::new();
+    each_upwards(root, |_, stat| names.push(name(stat)));
+    names
+}
+
+/// Calls `look` with a folder and those above it, nearest first, up to the root that this process sees.
+pub(crate) fn each_upwards(root: &Root, mut look: impl FnMut(BorrowedFd<'_>, &Stat)) {
     let mut last = None;
     let mut at: Option<OwnedFd> = None;
-    while names.len() < MAX_FOLDERS {
+    for _ in 0..MAX_FOLDERS {
         let fd = at.as_ref().map_or(root.as_fd(), |at| at.as_fd());
-        let Ok(stat) = rustix::fs::fstat(fd) else { break };
-        let here = (stat.st_dev, stat.st_ino);
-        if last == Some(here) {
-            break;
+        let Ok(stat) = rustix::fs::fstat(fd) else { return };
+        let here = Some((stat.st_dev, stat.st_ino));
+        if last == here {
+            return;
         }
-        last = Some(here);
-        names.push([&b"inode"[..], &here.0.to_le_bytes(), &here.1.to_le_bytes()].concat());
+        last = here;
+        look(fd, &stat);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(above) = rustix::fs::openat(fd, "..", flags, Mode::empty()) else { break };
+        let Ok(above) = rustix::fs::openat(fd, "..", flags, Mode::empty()) else { return };
         at = Some(above);
     }
-    names
 }
 
 #[cfg(test)]
@@ -242,6 +291,30 @@ mod tests {
         ] {
             assert_eq!(of(one).overlaps(&of(other)), expected, "{one} {other}");
             assert_eq!(of(other).overlaps(&of(one)), expected, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_itself_by_whatever_folder_and_another_name_of_it_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("file"), name).unwrap();
+        }
+        fs::hard_link(dir.path().join("a/file"), dir.path().join("b/name")).unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
+        let place = |folder: &str| TreeLocation::from(&dir.path().join(folder));
+        for (one, other, expected) in [
+            (("a", "file"), ("a", "file"), true),
+            (("a", "file"), ("link", "file"), true),
+            (("a", "file"), ("b", "file"), false),
+            (("a", "file"), ("b", "name"), false),
+            (("a", "none"), ("a", "none"), false),
+        ] {
+            let [here, there] = [one, other].map(|(folder, name)| (place(folder), name.as_bytes()));
+            assert_eq!(is_same_file((&here.0, here.1), (&there.0, there.1)), expected, "{one:?} {other:?}");
+            let [here, there] = [here, there].map(|(place, name)| locate_file(&place, name, [7; 16]));
+            assert_eq!(here.is_same_file(&there), expected, "{one:?} {other:?}");
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn in_doubt(mtime: Time) -> Time {
 }
 
 /// The device and number of an inode, which identify it among all others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
@@ -50,5 +50,20 @@ impl Identity {
     /// Returns the identity of the inode that `stat` describes.
     pub(crate) fn of(stat: &Stat) -> Self {
         Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+/// The state of an entry: another one shows that it was changed, or that another took its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileState {
+    inode: Identity,
+    /// When it last changed.
+    pub changed: Time,
+}
+
+impl FileState {
+    /// Returns the state that `stat` describes.
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self { inode: Identity::of(stat), changed: changed(stat) }
     }
 }

@@ -155,7 +155,8 @@ pub(crate) struct ParamFlags {
     /// Move: remove files and other entries of SRC, apart from folders, once DST has them on the disk
     ///
     /// After the run, all of DST is read back and compared with SRC. What is equal is removed from SRC, unless it has
-    /// changed meanwhile. A run that also deletes is refused, because the next one would delete what this one moved.
+    /// changed since the run began, or has attributes that DST does not take. A run that also deletes is refused,
+    /// because the next one would delete what this one moved.
     #[arg(long, conflicts_with = "delete")]
     remove_source_files: bool,
 

@@ -99,6 +99,15 @@ impl Mount {
         run(Command::new("mount").arg("--bind").args([from, at])).unwrap();
         Self(at.into())
     }
+
+    /// Mounts at `at` an overlay whose changes go to the folder `upper`; `beside` gets its other folders.
+    pub fn overlay(upper: &Path, at: &Path, beside: &Path) -> Self {
+        let [lower, work] = ["lower", "work"].map(|name| scratch::dir(beside, name));
+        let [lower, upper, work] = [&lower, upper, &work].map(|path| path.display());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        run(Command::new("mount").args(["-t", "overlay", "-o", &options, "overlay"]).arg(at)).unwrap();
+        Self(at.into())
+    }
 }
 
 impl Drop for Mount {

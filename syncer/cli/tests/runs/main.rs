@@ -56,6 +56,7 @@ mod links;
 mod lost_found;
 mod mounts;
 mod moved_away;
+mod moved_onto_itself;
 mod new_folders;
 mod no_exchange;
 mod one_file_system;

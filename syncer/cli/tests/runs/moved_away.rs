@@ -114,6 +114,77 @@ fn a_single_file_can_be_moved_to_another_name() {
 }
 
 #[test]
+fn a_further_name_of_a_file_stays_as_long_as_its_copy_differs() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        file(&pair.source, "a", "one");
+        file(&pair.source, "c", "two");
+        for (of, name) in [("a", "b"), ("c", "sub/d")] {
+            fs::create_dir_all(pair.source.join("sub")).unwrap();
+            fs::hard_link(pair.source.join(of), pair.source.join(name)).unwrap();
+        }
+        pair.run(&[]).assert_exit(ExitCode::Done);
+        let copy = pair.destination.join("a");
+        let times = fs::metadata(&copy).unwrap();
+        fs::write(&copy, "XXX").unwrap();
+        tree::set_mtime(&copy, times.mtime(), times.mtime_nsec());
+        pair.run(&[MOVES]).assert_exit(ExitCode::Partial);
+        assert_eq!(paths(&pair.source), ["a", "b", "sub"], "{way:?}");
+    }
+}
+
+#[test]
+fn names_of_one_file_or_link_are_all_moved_whether_they_stay_linked_or_not() {
+    for way in Way::ALL {
+        for flags in [&[MOVES][..], &[MOVES, "--no-hard-links"]] {
+            let pair = Pair::new(way);
+            file(&pair.source, "a", "one");
+            symlink("a", pair.source.join("link")).unwrap();
+            tree::pipe(&pair.source.join("pipe"));
+            for name in ["a", "link", "pipe"] {
+                fs::hard_link(pair.source.join(name), pair.source.join(format!("{name} again"))).unwrap();
+            }
+            pair.run(flags).assert_exit(ExitCode::Done);
+            assert_eq!(paths(&pair.source), [""; 0], "{way:?} {flags:?}");
+            assert_eq!(paths(&pair.destination).len(), 6, "{way:?} {flags:?}");
+        }
+    }
+}
+
+#[test]
+fn what_would_lose_attributes_stays_unless_they_are_left_out_on_purpose() {
+    for way in Way::ALL.into_iter().filter(|_| scratch::is_root()) {
+        let pair = Pair::new(way);
+        let _mount = Mount::ramfs(&pair.destination);
+        for name in ["acl", "both", "plain", "user"] {
+            file(&pair.source, name, "content");
+        }
+        fs::hard_link(pair.source.join("user"), pair.source.join("user again")).unwrap();
+        for name in ["acl", "both"] {
+            tree::set_attr(&pair.source.join(name), "system.posix_acl_access", &tree::acl([6, 4, 6, 4, 4]));
+        }
+        for name in ["both", "user"] {
+            tree::set_attr(&pair.source.join(name), "user.tag", b"kept");
+        }
+        for (flags, stays, failed) in [
+            (&[MOVES][..], &["acl", "both", "user", "user again"][..], 3),
+            (&[MOVES, "--no-acls"], &["both", "user", "user again"], 2),
+            (&[MOVES, "--no-xattrs"], &["both"], 1),
+            (&[MOVES, "--no-xattrs", "--no-acls"], &[], 0),
+        ] {
+            let run = pair.run(flags);
+            run.assert_exit(if failed == 0 { ExitCode::Done } else { ExitCode::Partial });
+            assert_eq!(paths(&pair.source), stays, "{way:?} {flags:?}");
+            let failures = &run.report().failures;
+            assert_eq!(failures.len(), failed, "{way:?} {flags:?}: {failures:?}");
+            let is_told = |it: &contract::Failure| it.error.contains("does not take its");
+            assert!(failures.iter().all(is_told), "{failures:?}");
+        }
+        assert_eq!(paths(&pair.destination).len(), 5);
+    }
+}
+
+#[test]
 fn a_move_that_deletes_or_shares_the_tree_is_refused() {
     let pair = Pair::new(Way::Local);
     for flags in [&["--delete"][..], &["--shard=0/2", "--run=r"], &["--source-snapshot=latest"]] {

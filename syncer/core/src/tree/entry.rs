@@ -9,7 +9,7 @@ use crate::{
 pub const MAX_TARGET_BYTES: usize = 4096;
 
 /// A time of a file in nanoseconds, by default that of its modification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Seconds since 1970.
     pub seconds: i64,

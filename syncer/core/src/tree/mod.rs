@@ -21,7 +21,7 @@ pub mod whereabouts;
 use crate::hash::TreeDigest;
 use attrs::AttrsBuf;
 use dir::{Dir, DirId, Mounts, ROOT, Totals};
-use entry::{Kind, Meta};
+use entry::{Kind, Meta, Time};
 use filter::PatternUse;
 use links::Group;
 use owners::Owners;
@@ -44,9 +44,8 @@ pub struct Tree {
     pub has_mounts: bool,
     /// Counts of the synced entries by owner, without the root.
     pub owners: Owners,
-    /// When the scan began, in whole seconds since 1970 of the clock that file systems use. Later changes have this
-    /// time or a later one.
-    pub since: i64,
+    /// When the scan began, by the clock that local file systems use. Later changes have this time or a later one.
+    pub since: Time,
     /// Whether it lists sockets, or files whose attributes cannot be read, which a snapshot cannot contain.
     pub has_unstorable: bool,
     /// Files with more than one name, if hard links are kept.

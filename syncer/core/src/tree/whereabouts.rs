@@ -17,6 +17,8 @@ pub struct Whereabouts {
     root: Vec<Token>,
     /// The tokens of the folders above these.
     above: Vec<Token>,
+    /// The tokens of the file in the root that the run is about; none if it is about the whole tree.
+    file: Vec<Token>,
 }
 
 impl Whereabouts {
@@ -33,11 +35,14 @@ impl Whereabouts {
 
     /// Adds the tokens of a folder and of those above it, nearest first. With `is_root`, the first is the tree's root.
     pub fn add(&mut self, key: &[u8; 32], names: &[Vec<u8>], is_root: bool) {
-        for (nth, name) in names.iter().enumerate() {
-            let digest = blake3::keyed_hash(key, name);
-            let token = std::array::from_fn(|at| digest.as_bytes()[at]);
+        for (nth, token) in tokens(key, names).enumerate() {
             if nth == 0 && is_root { self.root.push(token) } else { self.above.push(token) }
         }
+    }
+
+    /// Adds the tokens of the file in the root that the run is about.
+    pub fn add_file(&mut self, key: &[u8; 32], names: &[Vec<u8>]) {
+        self.file.extend(tokens(key, names));
     }
 
     /// Returns the run's nonce.
@@ -50,10 +55,22 @@ impl Whereabouts {
         self.root.iter().any(|token| here.root.contains(token))
     }
 
+    /// Returns whether the files that both ends are about are one.
+    pub fn is_same_file(&self, here: &Self) -> bool {
+        self.file.iter().any(|token| here.file.contains(token))
+    }
+
     /// Returns whether the tree at `here` is this one, lies in it or contains it, or the same holds for what is mounted
     /// in them.
     pub fn overlaps(&self, here: &Self) -> bool {
         let has = |tree: &Self, token| tree.root.contains(token) || tree.above.contains(token);
         here.root.iter().any(|token| has(self, token)) || self.root.iter().any(|token| has(here, token))
     }
+}
+
+fn tokens(key: &[u8; 32], names: &[Vec<u8>]) -> impl Iterator<Item = Token> {
+    names.iter().map(|name| {
+        let digest = blake3::keyed_hash(key, name);
+        std::array::from_fn(|at| digest.as_bytes()[at])
+    })
 }

@@ -6,7 +6,7 @@ use crate::{block_sizes::MAX_BLOCK_BYTES, codec::DecodeError, delta::chunk_sizes
 
 /// The protocol of this program. Two ends of one job agree on [`protocol_of`] the job; ends that only agree on this
 /// name are of different jobs.
-pub const PROTOCOL: &[u8] = b"volferry/13";
+pub const PROTOCOL: &[u8] = b"volferry/14";
 
 /// Names the protocol between the two ends of `job` (ALPN), so that an observer of the handshake does not learn the
 /// job's own name.

@@ -20,6 +20,6 @@ pub use frame::{
 };
 pub use message::{
     BasisManifest, FileGroup, Forecast, Hashed, Hello, LISTED, LISTED_PART, Listed, MAX_HASHES,
-    MAX_HISTORY_BYTES, MAX_SPANS, Message, Needs, Prefix, Refusal, SampleRequest, SourceDone, TreeHead,
-    Update, Welcome,
+    MAX_HISTORY_BYTES, MAX_SPANS, Message, Needs, Prefix, Refusal, Release, SampleRequest, SourceDone,
+    TreeHead, Update, Welcome,
 };

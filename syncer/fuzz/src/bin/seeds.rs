@@ -30,7 +30,7 @@ use syncer::internals::{
     tree::dir::Mounts,
     wire::{
         BasisManifest, FileGroup, Forecast, HEADER_BYTES, Hashed, Hello, Listed, Message, Needs, Prefix,
-        Refusal, SampleRequest, SourceDone, TreeHead, Update, Welcome,
+        Refusal, Release, SampleRequest, SourceDone, TreeHead, Update, Welcome,
         check::add_check,
         compress::Compressor,
         data::{Block, EndFrame, Failed, Fresh, PackBuilder, Whole},
@@ -267,7 +267,7 @@ fn messages() -> Vec<Message> {
         Message::Report(Box::default()),
         Message::Refuse(refusal),
         Message::Hash(files()),
-        Message::Release(files()),
+        Message::Release(Release { epoch: [8; 16], groups: files() }),
         Message::History(vec![1, 0, 0, 0, 0]),
         Message::Hashed(vec![
             Hashed::Is(TransferHash::of(b"")),

@@ -55,7 +55,7 @@ impl Epoch {
     /// # Errors
     /// `WOULDBLOCK` when there is none.
     pub(crate) fn join(dir: BorrowedFd<'_>) -> io::Result<Self> {
-        let stamp = inspect(dir)?.ok_or(Errno::WOULDBLOCK)?;
+        let stamp = stamp_in(dir)?.ok_or(Errno::WOULDBLOCK)?;
         Ok(Self::of(stamp))
     }
 
@@ -71,7 +71,7 @@ impl Epoch {
     /// Returns whether a directory contains this run's stamp. This identifies the directory by whatever name it was
     /// opened.
     pub(crate) fn is_in(&self, dir: BorrowedFd<'_>) -> bool {
-        inspect(dir).is_ok_and(|there| there == Some(self.stamp))
+        stamp_in(dir).is_ok_and(|there| there == Some(self.stamp))
     }
 
     /// Returns the random half of the stamp, which is different in every run.
@@ -102,7 +102,7 @@ impl Epoch {
     /// Reads the stamp now. Opens the file each time, because that is when a network file system asks its server.
     fn inspect(&self, dir: BorrowedFd<'_>, now_ms: u64) -> io::Result<()> {
         if !self.is_lost() {
-            let there = inspect(dir)?;
+            let there = stamp_in(dir)?;
             self.looked_ms.store(now_ms, Relaxed);
             self.lost.store(there != Some(self.stamp), Relaxed);
         }
@@ -114,8 +114,8 @@ impl Epoch {
     }
 }
 
-/// Reads the stamp in `dir`; `None` if there is none.
-fn inspect(dir: BorrowedFd<'_>) -> io::Result<Option<Stamp>> {
+/// Reads the stamp in the `.volferry/` that is open as `dir`; `None` if there is none.
+pub(crate) fn stamp_in(dir: BorrowedFd<'_>) -> io::Result<Option<Stamp>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, EPOCH, flags, Mode::empty()) {
         Ok(file) => read(&file),

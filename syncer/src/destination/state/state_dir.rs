@@ -26,7 +26,7 @@ use crate::{
         state::{
             dirty_mark::DirtyMark,
             leftovers::{Leftover, blocks, drop_file, parts_before, sweep, unlink},
-            lock_still_held::{EPOCH, Epoch},
+            lock_still_held::{EPOCH, Epoch, Stamp},
             made_mark,
             motion_notes::MotionNotes,
             private_dir::{OpenedOwn, Private, Replaced},
@@ -372,6 +372,11 @@ impl StateDir {
     fn is_of_use(&self, name: &str) -> bool {
         let part = part_of_blocks(name).unwrap_or(name);
         key_of(part).is_some() && blocks(&self.staging, part) > 0
+    }
+
+    /// Returns this run's stamp, by which its destination is recognised.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.epoch.stamp()
     }
 
     /// Returns the text that is in the names of all files that this process stages.

@@ -71,6 +71,6 @@ mod tests {
             connection_error(&dialled.unwrap_err())
         });
         assert!(matches!(refused, TransportError::OtherProtocol), "{refused}");
-        assert!(refused.to_string().contains("volferry/13"));
+        assert!(refused.to_string().contains("volferry/14"));
     }
 }

@@ -22,6 +22,16 @@ pub struct FileGroup {
     pub indices: Vec<u32>,
 }
 
+/// Entries that the source is to remove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// The stamp of this run in `.volferry/epoch` of the destination, by which the source knows that folder from its
+    /// own.
+    pub epoch: [u8; 16],
+    /// The entries.
+    pub groups: Vec<FileGroup>,
+}
+
 /// The result of hashing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hashed {
@@ -61,6 +71,15 @@ pub(super) fn read_groups(reader: &mut Reader<'_>) -> Result<Vec<FileGroup>, Dec
         groups.push(FileGroup { dir, indices });
     }
     Ok(groups)
+}
+
+pub(super) fn put_release(out: &mut Vec<u8>, release: &Release) {
+    out.extend_from_slice(&release.epoch);
+    release.groups.iter().for_each(|group| put_group(out, group));
+}
+
+pub(super) fn read_release(reader: &mut Reader<'_>) -> Result<Release, DecodeError> {
+    Ok(Release { epoch: reader.array()?, groups: read_groups(reader)? })
 }
 
 pub(super) const TOO_MANY_HASHES: DecodeError =

@@ -9,7 +9,7 @@ mod sample_request;
 mod tests;
 
 pub use fields::{LISTED, LISTED_PART};
-pub use hashes::{FileGroup, Hashed, MAX_HASHES};
+pub use hashes::{FileGroup, Hashed, MAX_HASHES, Release};
 pub use listed::{Listed, SourceDone, TreeHead};
 pub use needs::{BasisManifest, Needs, Prefix, Update};
 pub use sample_request::{MAX_SPANS, SampleRequest};
@@ -121,7 +121,7 @@ pub enum Message {
     Samples(Vec<Vec<u64>>),
     /// Sink: remove these entries, whose copies are durable and were compared; at most [`MAX_HASHES`]. The answer is a
     /// `SourceDone`.
-    Release(Vec<FileGroup>),
+    Release(Release),
     /// Either: bytes of a copy of snapshots, at most [`MAX_HISTORY_BYTES`].
     History(Vec<u8>),
 }
@@ -215,9 +215,8 @@ impl Message {
             Self::Report(report) => put_json(out, report),
             Self::Refuse(refusal) => put_json(out, refusal),
             Self::Planned(actions) => put_json(out, actions),
-            Self::Hash(groups) | Self::Release(groups) => {
-                groups.iter().for_each(|group| hashes::put_group(out, group));
-            }
+            Self::Hash(groups) => groups.iter().for_each(|group| hashes::put_group(out, group)),
+            Self::Release(release) => hashes::put_release(out, release),
             Self::Hashed(hashes) => hashes.iter().for_each(|hashed| hashes::put_hashed(out, hashed)),
             Self::SampleRequest(sketch) => sample_request::put_sample_request(out, sketch),
             Self::Samples(files) => {
@@ -249,7 +248,7 @@ impl Message {
             REFUSE => read_refuse(body),
             PLANNED => Ok(Self::Planned(json("Planned", body)?)),
             HASH => read_whole(body, hashes::read_groups).map(Self::Hash).map_err(binary("Hash")),
-            RELEASE => read_whole(body, hashes::read_groups).map(Self::Release).map_err(binary("Release")),
+            RELEASE => read_whole(body, hashes::read_release).map(Self::Release).map_err(binary("Release")),
             HASHED => read_whole(body, hashes::read_hashes).map(Self::Hashed).map_err(binary("Hashed")),
             SAMPLE_REQUEST => read_whole(body, sample_request::read_sample_request)
                 .map(Self::SampleRequest)

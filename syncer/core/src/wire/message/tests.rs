@@ -110,7 +110,7 @@ fn samples() -> Vec<Message> {
         Message::Planned(vec![action]),
         Message::Hash(file_groups()),
         Message::Hashed(hashes()),
-        Message::Release(file_groups()),
+        Message::Release(Release { epoch: [8; 16], groups: file_groups() }),
         Message::History(vec![1, 0, 0, 0, 0]),
         Message::SampleRequest(sketch()),
         Message::Samples(vec![vec![1, u64::MAX], vec![], vec![7]]),
