@@ -9,6 +9,8 @@ use contract::{BucketUrl, ExitCode, IdentityError, NotABucket, Reason};
 use syncer::snapshot::SnapshotError;
 use thiserror::Error;
 
+use super::object_folders::{INDEXES, LISTS, is_in};
+
 /// The reason why an operation on a store failed.
 #[derive(Debug, Error)]
 pub enum BucketError {
@@ -149,6 +151,17 @@ pub enum BucketError {
         /// The object's name.
         object: String,
     },
+    /// There are packs or indexes, and no list.
+    #[error("the list of snapshots is missing in {0}, which has packs or indexes")]
+    NoList(BucketUrl),
+    /// The newest list is damaged, and an older one is read in its place.
+    #[error("{damaged}; {read} is read in its place, which is older")]
+    OlderList {
+        /// What is wrong with the newest.
+        damaged: Box<BucketError>,
+        /// The name of the older one.
+        read: String,
+    },
     /// No index names what a snapshot needs.
     #[error("{url} lacks {what} {id}")]
     Lacks {
@@ -202,7 +215,11 @@ impl BucketError {
     /// Returns the exit code of a command that it ends.
     pub fn exit(&self) -> ExitCode {
         match self {
-            Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. } => ExitCode::Partial,
+            Self::Damaged { .. }
+            | Self::Missing { .. }
+            | Self::Lacks { .. }
+            | Self::NoList(_)
+            | Self::OlderList { .. } => ExitCode::Partial,
             Self::Lost { .. } => ExitCode::PeerLost,
             Self::WrongKey(_) => ExitCode::Identity,
             Self::Url { .. } | Self::Variable { .. } => ExitCode::Usage,
@@ -216,7 +233,11 @@ impl BucketError {
     pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Lost { .. } | Self::Runtime(_) | Self::Contended(_) => Reason::ObjectStoreLost,
-            Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. } => Reason::SnapshotUnusable,
+            Self::Damaged { .. }
+            | Self::Missing { .. }
+            | Self::Lacks { .. }
+            | Self::NoList(_)
+            | Self::OlderList { .. } => Reason::SnapshotUnusable,
             _ => Reason::ObjectStoreUnusable,
         }
     }
@@ -224,6 +245,16 @@ impl BucketError {
     /// Returns whether the error is of an object: snapshots that do not need it may be whole.
     pub(crate) fn is_of_an_object(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. })
+    }
+
+    /// Returns the name of the object that it is of, or the hash of what is lacking.
+    pub(crate) fn object(&self) -> &str {
+        match self {
+            Self::Damaged { object, .. } | Self::Missing { object, .. } => object,
+            Self::Lacks { id, .. } => id,
+            Self::OlderList { damaged, .. } => damaged.object(),
+            _ => "",
+        }
     }
 
     /// Returns the next step for the user, if there is one.
@@ -257,6 +288,20 @@ impl BucketError {
             Self::Foreign(_) => "name another prefix".into(),
             Self::WrongKey(_) => "name the file of the key that the store was made with".into(),
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
+            Self::NoList(_) => "bring back the objects of `lists/`, if the bucket keeps older versions of them; else \
+                                `volferry snapshot repair s3://BUCKET/PREFIX` shows how to go on without"
+                .into(),
+            Self::OlderList { damaged, .. } => return damaged.hint(),
+            Self::Damaged { object, .. } if is_in(LISTS, object) => {
+                "bring back the object, if the bucket keeps an older version of it; else \
+                 `volferry snapshot repair s3://BUCKET/PREFIX` shows how to go on with an older list"
+                    .into()
+            }
+            Self::Damaged { object, .. } | Self::Missing { object, .. } if is_in(INDEXES, object) => {
+                "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all`, from a volume that has the snapshots, replaces it; \
+                 `volferry snapshot repair s3://BUCKET/PREFIX` shows how to go on without"
+                    .into()
+            }
             Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. } => {
                 "`volferry snapshot verify` names the snapshots that need it".into()
             }

@@ -23,6 +23,8 @@ pub struct BucketHistory<'a> {
     index: BlobIndex,
     /// What ended the copy, as the caller says it.
     pub failed: Option<BucketError>,
+    /// What is wrong with a list and with indexes that others were read in the place of.
+    pub around: Vec<BucketError>,
 }
 
 impl std::fmt::Debug for BucketHistory<'_> {
@@ -35,10 +37,12 @@ impl<'a> BucketHistory<'a> {
     /// Reads the list and the indexes of a store.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If no list can be read.
     pub fn open(store: &'a BucketStore) -> Result<Self, BucketError> {
-        let KnownPacks { list, index, .. } = store.known_packs()?;
-        Ok(Self { store, list, index, failed: None })
+        let mut known = store.known_to_read()?;
+        let around = known.take_around();
+        let KnownPacks { list, index, .. } = known;
+        Ok(Self { store, list, index, failed: None, around })
     }
 
     /// Hands on a failure, which is kept if it ends the copy.

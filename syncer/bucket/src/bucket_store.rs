@@ -1,34 +1,44 @@
-//! A store of snapshots in object storage: opens it, reads its list and its indexes, and changes the list.
+//! A store of snapshots in object storage: opens it, reads its indexes, and changes its list.
 
 use bytes::Bytes;
 use contract::{BucketUrl, StoreKey};
 use parking_lot::Mutex;
-use syncer::snapshot::Roots;
 
 use super::{
     bucket_error::BucketError,
     conditional_writes::ConditionalWrites,
     kept_lists::{follows, old_lists},
+    object_folders::LISTS,
     object_requests::{MAX_NEW_BYTES, Objects},
-    pack_index::{NewerIndex, ObjectName, PackIndex},
+    pack_index::{NewerIndex, ObjectName, PackIndex, index_path},
     seal::{SEAL_BYTES, Seal, StoreId, random},
-    store_list::{LISTS, StoreList, changes_of, list_name},
+    store_list::{StoreList, list_path},
 };
 
 /// The object by which a store is known: magic, version, id, and the magic once more, sealed.
 const HEAD: &str = "volferry";
 const HEAD_MAGIC: &[u8; 8] = b"vfbucket";
-const HEAD_VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 8 + 4 + 16 + SEAL_BYTES + HEAD_MAGIC.len();
-
-/// The folder of the indexes.
-pub(crate) const INDEXES: &str = "indexes";
 
 /// The longest index that is read, in bytes.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 
 /// A writer gives up after so many changes by others.
-const MAX_TRIES: usize = 64;
+pub(crate) const MAX_TRIES: usize = 64;
+
+/// What the indexes of a list say.
+#[derive(Default)]
+pub(crate) struct ReadIndexes {
+    pub packs: Vec<PackIndex>,
+    pub lost: Vec<LostIndex>,
+}
+
+/// An index that is missing or damaged.
+pub(crate) struct LostIndex {
+    pub name: ObjectName,
+    pub error: BucketError,
+}
 
 /// A store that is open.
 pub struct BucketStore {
@@ -79,7 +89,7 @@ impl BucketStore {
             };
         }
         let id: StoreId = random()?;
-        let mut head = [&HEAD_MAGIC[..], &HEAD_VERSION.to_le_bytes(), &id].concat();
+        let mut head = [&HEAD_MAGIC[..], &VERSION.to_le_bytes(), &id].concat();
         let sealed = Seal::new(key, &id).seal(&head, HEAD_MAGIC)?;
         head.extend_from_slice(&sealed);
         objects.put_new(HEAD, &Bytes::from(head))?;
@@ -96,8 +106,8 @@ impl BucketStore {
             return Err(BucketError::Foreign(url()));
         };
         let version = u32::from_le_bytes(*version);
-        if version != HEAD_VERSION {
-            return Err(BucketError::Version { url: url(), version, known: HEAD_VERSION });
+        if version != VERSION {
+            return Err(BucketError::Version { url: url(), version, known: VERSION });
         }
         match rest.split_first_chunk::<16>().filter(|_| head.len() == HEAD_BYTES) {
             None => Err(objects.damaged(HEAD, "it does not have the length that this program writes")),
@@ -122,52 +132,6 @@ impl BucketStore {
         &self.objects.url
     }
 
-    /// Returns its snapshots. Their root directories have no places.
-    ///
-    /// # Errors
-    /// If the list cannot be read.
-    pub fn roots(&self) -> Result<Roots, BucketError> {
-        Ok(self.list()?.roots)
-    }
-
-    /// Reads the newest list.
-    pub(crate) fn list(&self) -> Result<StoreList, BucketError> {
-        // A list that goes between the two requests was replaced by newer ones.
-        for _ in 0..MAX_TRIES {
-            let newest = self.lists()?.first().copied();
-            match newest.map(|changes| self.read_list(changes)).transpose()? {
-                Some(Some(list)) => return Ok(list),
-                Some(None) => {}
-                None => return Ok(StoreList::default()),
-            }
-        }
-        Err(BucketError::Contended(self.objects.url.clone()))
-    }
-
-    /// Returns the numbers of changes of the lists that are there, the newest first.
-    fn lists(&self) -> Result<Vec<u64>, BucketError> {
-        let found = self.objects.list(LISTS, true)?;
-        Ok(found.iter().filter_map(|listed| changes_of(&listed.name)).collect())
-    }
-
-    fn read_list(&self, changes: u64) -> Result<Option<StoreList>, BucketError> {
-        let name = format!("{LISTS}/{}", list_name(changes));
-        let Some(sealed) = self.objects.get(&name, MAX_NEW_BYTES)? else { return Ok(None) };
-        let damaged = |what| self.objects.damaged(&name, what);
-        let opened = self.seal.open(name.as_bytes(), &sealed).ok_or_else(|| damaged(NOT_SEALED))?;
-        let list = StoreList::decode(&opened).map_err(|error| match error {
-            Ok(version) => {
-                BucketError::Version { url: self.objects.url.clone(), version, known: HEAD_VERSION }
-            }
-            Err(_) => damaged("it is no list"),
-        })?;
-        if list.roots.changes == changes {
-            Ok(Some(list))
-        } else {
-            Err(damaged("it is the list of another change"))
-        }
-    }
-
     /// Changes the list: `change` gets the newest one, again and again if others change it meanwhile, and returns
     /// whether it has to be written. Returns the list as it is then. The one commit point is that no object of the next
     /// name exists.
@@ -175,15 +139,29 @@ impl BucketStore {
         &self,
         change: &mut dyn FnMut(&mut StoreList) -> Result<bool, BucketError>,
     ) -> Result<StoreList, BucketError> {
+        self.change_after(
+            &mut || {
+                let list = self.list()?;
+                Ok((list.roots.changes, list))
+            },
+            change,
+        )
+    }
+
+    /// Changes a list as [`Self::change`] does. `read` returns the list with the number that the next one follows.
+    pub(crate) fn change_after(
+        &self,
+        read: &mut dyn FnMut() -> Result<(u64, StoreList), BucketError>,
+        change: &mut dyn FnMut(&mut StoreList) -> Result<bool, BucketError>,
+    ) -> Result<StoreList, BucketError> {
         for _ in 0..MAX_TRIES {
-            let mut list = self.list()?;
-            let before = list.roots.changes;
+            let (before, mut list) = read()?;
             if !change(&mut list)? {
                 return Ok(list);
             }
             self.check_conditional()?;
             list.roots.changes = before + 1;
-            let name = format!("{LISTS}/{}", list_name(list.roots.changes));
+            let name = list_path(list.roots.changes);
             let sealed = self.seal.seal(name.as_bytes(), &list.encode())?;
             if !self.objects.put_new(&name, &Bytes::from(sealed))? {
                 continue;
@@ -201,23 +179,35 @@ impl BucketStore {
         Err(BucketError::Contended(self.objects.url.clone()))
     }
 
+    /// Writes the first list of a store that has none. It comes before the first pack: so packs without a list are
+    /// damage, and no first copy that was cut off.
+    pub(crate) fn begin_list(&self) -> Result<(), BucketError> {
+        self.change(&mut |list| Ok(list.roots.changes == 0)).map(|_| ())
+    }
+
     /// Removes lists that nobody needs. One who may not remove objects leaves them to others.
     fn remove_old_lists(&self, there: &[u64]) {
-        let path = |changes: &u64| format!("{LISTS}/{}", list_name(*changes));
-        let old: Vec<String> = old_lists(there).iter().map(path).collect();
+        let old: Vec<String> = old_lists(there).iter().map(|changes| list_path(*changes)).collect();
         if !old.is_empty() {
             let _ = self.objects.delete(&old);
         }
     }
 
-    /// Reads the indexes of a list, the newest first.
-    pub(crate) fn read_indexes(&self, list: &StoreList) -> Result<Vec<PackIndex>, BucketError> {
-        let read: Result<Vec<_>, _> = list.indexes.iter().rev().map(|name| self.read_index(*name)).collect();
-        Ok(read?.into_iter().flatten().collect())
+    /// Reads the indexes of a list, the newest first, and returns which of them are lost.
+    pub(crate) fn read_indexes(&self, list: &StoreList) -> Result<ReadIndexes, BucketError> {
+        let mut read = ReadIndexes::default();
+        for name in list.indexes.iter().rev() {
+            match self.read_index(*name) {
+                Ok(packs) => read.packs.extend(packs),
+                Err(error) if error.is_of_an_object() => read.lost.push(LostIndex { name: *name, error }),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
     }
 
     fn read_index(&self, name: ObjectName) -> Result<Vec<PackIndex>, BucketError> {
-        let name = format!("{INDEXES}/{}", name.text());
+        let name = index_path(name);
         let sealed = self.objects.get(&name, MAX_INDEX_BYTES)?.ok_or_else(|| self.objects.missing(&name))?;
         let opened = self.seal.open(name.as_bytes(), &sealed);
         let opened = opened.ok_or_else(|| self.objects.damaged(&name, NOT_SEALED))?;
@@ -228,7 +218,7 @@ impl BucketStore {
     pub(crate) fn write_index(&self, packs: &[PackIndex]) -> Result<ObjectName, BucketError> {
         self.check_conditional()?;
         let name = ObjectName(random()?);
-        let path = format!("{INDEXES}/{}", name.text());
+        let path = index_path(name);
         let mut bytes = Vec::new();
         packs.iter().for_each(|pack| pack.encode(&mut bytes));
         let sealed = self.seal.seal(path.as_bytes(), &bytes)?;

@@ -51,7 +51,7 @@ impl OffsiteBucket {
     /// If it cannot be read or made, or the key is another one.
     pub fn open(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
         let store = Arc::new(BucketStore::open_or_make(url, key)?);
-        let WritableStore { list, packs } = packs_of(&store)?;
+        let WritableStore { list, packs, .. } = packs_of(&store)?;
         Ok(Self { store, list, packs, sender: ContentSender::new(0), written: 0 })
     }
 
@@ -161,7 +161,7 @@ impl OffsiteStore for OffsiteBucket {
             Published::Pruned => {
                 self.written += self.packs.written;
                 // The packs that were sent are found by their ends.
-                WritableStore { list: self.list, packs: self.packs } =
+                WritableStore { list: self.list, packs: self.packs, .. } =
                     packs_of(&self.store).map_err(offsite)?;
                 Ok(false)
             }

@@ -6,15 +6,18 @@ use volferry_core::codec::{DecodeError, Reader, put_varint};
 
 use super::{
     blob::{BlobId, MAX_BLOB},
+    object_folders::{INDEXES, PACKS},
     seal::SEAL_BYTES,
 };
-
-/// The folder of the packs.
-pub(crate) const PACKS: &str = "packs";
 
 /// Returns the name of a pack in the bucket.
 pub(crate) fn pack_path(name: ObjectName) -> String {
     format!("{PACKS}/{}", name.text())
+}
+
+/// Returns the name of an index in the bucket.
+pub(crate) fn index_path(name: ObjectName) -> String {
+    format!("{INDEXES}/{}", name.text())
 }
 
 /// The random name of an object.
@@ -110,6 +113,13 @@ pub(crate) struct BlobPlace {
     pub plain: u32,
 }
 
+impl BlobPlace {
+    /// Returns what an index says of a blob in this place.
+    pub(crate) fn packed(self, id: BlobId) -> PackedBlob {
+        PackedBlob { id, offset: self.offset, len: self.len.into(), plain: self.plain.into() }
+    }
+}
+
 /// The places of all blobs that are known.
 #[derive(Debug, Default)]
 pub(crate) struct BlobIndex {
@@ -167,10 +177,10 @@ impl BlobIndex {
         &self.packs
     }
 
-    /// Removes the blobs in some places; returns whether there were any.
-    pub(crate) fn drop_places(&mut self, is_lost: impl Fn(ObjectName, &BlobPlace) -> bool) -> bool {
+    /// Removes some blobs; returns whether there were any.
+    pub(crate) fn drop_blobs(&mut self, is_it: impl Fn(&BlobId, ObjectName, &BlobPlace) -> bool) -> bool {
         let (before, packs) = (self.blobs.len(), &self.packs);
-        self.blobs.retain(|_, place| !is_lost(packs[place.pack as usize], place));
+        self.blobs.retain(|id, place| !is_it(id, packs[place.pack as usize], place));
         self.blobs.len() < before
     }
 

@@ -9,12 +9,11 @@ use std::{collections::HashSet, sync::Arc};
 use bytes::Bytes;
 use syncer::snapshot::store::{Folder, FolderId};
 use tokio::task::JoinSet;
-use volferry_core::codec::{DecodeError, Reader};
 
 use super::{
     blob::{BlobId, BlobKind, compress},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, NOT_SEALED},
+    bucket_store::BucketStore,
     known_packs::KnownPacks,
     leftover_objects::SendingMark,
     pack_index::{BlobIndex, ObjectName, PackIndex, PackedBlob, pack_path},
@@ -30,12 +29,6 @@ pub(crate) const PACK_BYTES: usize = 16 << 20;
 
 /// Packs that are on their way at the same time; each is in memory.
 const PUTS: usize = 4;
-
-/// The end of a pack that nearly always has its index.
-const FEW_END_BYTES: u64 = 64 << 10;
-
-/// The longest end of a pack that is read, in bytes.
-const MAX_END_BYTES: u64 = 64 << 20;
 
 /// Returns what a blob is sealed for.
 pub(crate) fn blob_place(pack: ObjectName, offset: u64, id: &BlobId) -> Vec<u8> {
@@ -67,7 +60,9 @@ pub(crate) struct PackWriter {
     /// What is known to be in the store, with what is on its way.
     pub index: BlobIndex,
     /// So many packs of the index are those of the list, and come before those that were sent.
-    listed: usize,
+    pub listed: usize,
+    /// The indexes of the list that are missing or damaged.
+    pub lost_indexes: Vec<ObjectName>,
     /// What is needed of the packs of the list.
     needed: HashSet<BlobId>,
     /// Directories and lists of pieces that are there, and need what is lost. They are sent again after that.
@@ -89,6 +84,7 @@ impl PackWriter {
             mark: SendingMark::begin(None),
             listed: index.packs().len(),
             index,
+            lost_indexes: Vec::new(),
             needed: HashSet::new(),
             broken: HashSet::new(),
             unpublished: Vec::new(),
@@ -181,14 +177,14 @@ impl PackWriter {
     }
 
     /// Goes on with the newest list after others have pruned, and returns it. Returns `None` if a pack that was sent is
-    /// gone, or something that is or may be needed.
+    /// gone, or an index, or something that is or may be needed.
     pub(crate) fn follow(&mut self) -> Result<Option<StoreList>, BucketError> {
         let mut known = self.store.known_packs()?;
         let broken = known.drop_lost(&self.store)?;
-        let KnownPacks { list, mut index, there } = known;
+        let KnownPacks { list, mut index, there, lost, .. } = known;
         let stays = |pack: &PackIndex| there.contains_key(&pack.name) && !list.dropped.contains(&pack.name);
         let is_whole = |id: &BlobId| index.get(id).is_some() && !broken.contains(id);
-        if !self.unpublished.iter().all(stays) || !self.needed.iter().all(is_whole) {
+        if !lost.is_empty() || !self.unpublished.iter().all(stays) || !self.needed.iter().all(is_whole) {
             return Ok(None);
         }
         self.broken = broken;
@@ -196,6 +192,14 @@ impl PackWriter {
         self.unpublished.iter().for_each(|pack| index.add(pack));
         self.index = index;
         Ok(Some(list))
+    }
+
+    /// Returns whether all that a list needs is known, and so its lost indexes are not needed any more.
+    pub(crate) fn replaces_lost(&self, list: &StoreList) -> bool {
+        let mut trees = list.roots.snapshots.iter().map(|snapshot| BlobId::folder(snapshot.tree.id));
+        list.indexes.iter().any(|name| self.lost_indexes.contains(name))
+            && self.broken.is_empty()
+            && trees.all(|tree| self.has(&tree))
     }
 
     /// Notes that the list names all that was sent.
@@ -215,31 +219,5 @@ impl PackWriter {
             self.await_one()?;
         }
         Ok(())
-    }
-}
-
-impl BucketStore {
-    /// Reads what a pack of `bytes` bytes has, from its end. Some servers refuse a range beyond an object.
-    pub(crate) fn pack_index(&self, name: ObjectName, bytes: u64) -> Result<PackIndex, BucketError> {
-        let path = pack_path(name);
-        let damaged = |what| self.objects.damaged(&path, what);
-        let get_end = |count| self.objects.get_range(&path, bytes.saturating_sub(count)..bytes);
-        let mut end = get_end(FEW_END_BYTES)?;
-        let len = end.last_chunk().map_or(0, |len| u64::from(u32::from_le_bytes(*len)));
-        if len + 4 > MAX_END_BYTES {
-            return Err(damaged("its index is longer than any that this program writes"));
-        }
-        if len + 4 > end.len() as u64 {
-            end = get_end(len + 4)?;
-        }
-        let from = (end.len() as u64).checked_sub(len + 4).ok_or_else(|| damaged("it is cut off"))?;
-        let sealed = &end[from as usize..end.len() - 4];
-        let opened = self.seal.open(path.as_bytes(), sealed).ok_or_else(|| damaged(NOT_SEALED))?;
-        let mut reader = Reader::new(&opened);
-        let read = PackIndex::read(&mut reader).and_then(|index| {
-            reader.finish()?;
-            Ok::<_, DecodeError>(index)
-        });
-        read.ok().filter(|index| index.name == name).ok_or_else(|| damaged("its index is of another pack"))
     }
 }

@@ -14,11 +14,12 @@ use syncer::{
 use super::{
     blob::{BlobId, BlobKind, ContentPart},
     bucket_error::BucketError,
-    bucket_store::{BucketStore, INDEXES},
+    bucket_store::BucketStore,
     known_packs::KnownPacks,
     leftover_objects::KeptUnlisted,
+    object_folders::INDEXES,
     object_requests::Listed,
-    pack_index::{BlobIndex, ObjectName, PackIndex, PackOffset, PackedBlob, pack_path},
+    pack_index::{BlobIndex, ObjectName, PackIndex, PackOffset, PackedBlob, index_path, pack_path},
     pack_writer::{PACK_BYTES, PackWriter},
     store_list::StoreList,
     tree_walk::TreeWalk,
@@ -67,14 +68,19 @@ pub fn forget(
 /// Removes the snapshots that `judge` names, and the packs that no other one needs.
 ///
 /// # Errors
-/// If a directory of one that stays cannot be read: then nothing is removed. If the store cannot be written to.
+/// If the list, an index, or a directory of a snapshot that stays cannot be read: then nothing is removed. If the store
+/// cannot be written to.
 pub fn prune_store(
     store: &Arc<BucketStore>,
     judge: &dyn Fn(&Roots) -> Result<BTreeSet<SnapshotId>, SnapshotError>,
     is_dry: bool,
 ) -> Result<PrunedStore, BucketError> {
     for _ in 0..MAX_BEGINNINGS {
-        let known = store.known_packs()?;
+        let mut known = store.known_packs()?;
+        // Packs that only a lost index names look like those of a copy that was cut off.
+        if let Some(error) = known.take_around().pop() {
+            return Err(error);
+        }
         let KnownPacks { list, index, .. } = &known;
         let gone = judge(&list.roots)?;
         let used = used_blobs(store, list, index, &gone)?;
@@ -138,17 +144,11 @@ struct PackPlan {
 
 impl PackPlan {
     fn new(known: &KnownPacks, used: &HashSet<BlobId>, kept_since: i64) -> Self {
-        let KnownPacks { list, index, there } = known;
+        let KnownPacks { list, index, there, .. } = known;
         let mut needed: BTreeMap<ObjectName, Vec<PackedBlob>> =
             index.packs().iter().map(|name| (*name, Vec::new())).collect();
         for (id, place) in index.blobs().filter(|(id, _)| used.contains(id)) {
-            let blob = PackedBlob {
-                id: *id,
-                offset: place.offset,
-                len: place.len.into(),
-                plain: place.plain.into(),
-            };
-            needed.entry(index.pack(place)).or_default().push(blob);
+            needed.entry(index.pack(place)).or_default().push(place.packed(*id));
         }
         needed.values_mut().for_each(|blobs| blobs.sort_unstable_by_key(|blob| blob.offset));
         let mut plan = Self { stay: BTreeMap::new(), moved: Vec::new(), go: BTreeMap::new(), is_over: true };
@@ -240,7 +240,6 @@ fn carry_out(
         }
         Ok(is_ours)
     })?;
-    let index_path = |name: &ObjectName| format!("{INDEXES}/{}", name.text());
     if !is_ours {
         // Of the packs that were written, the next copy takes what it can use, and a later prune removes the rest, and
         // these indexes. Not now: where an answer was wrong, a list may name them.
@@ -248,7 +247,8 @@ fn carry_out(
     }
     packs.published();
     let left = left_indexes(store, before, &indexes, kept.since)?;
-    store.objects.delete(&before.indexes.iter().chain(&left).map(index_path).collect::<Vec<_>>())?;
+    let old = before.indexes.iter().chain(&left).map(|name| index_path(*name));
+    store.objects.delete(&old.collect::<Vec<_>>())?;
     store.objects.delete(&kept.old_marks)?;
     store.objects.delete(&plan.go.keys().map(|name| pack_path(*name)).collect::<Vec<_>>())?;
     Ok(Some(packs.written))
@@ -267,7 +267,10 @@ fn left_indexes(
     Ok(old.filter(|name| !before.indexes.contains(name) && !now.contains(name)).collect())
 }
 
-fn write_indexes(store: &BucketStore, packs: &[PackIndex]) -> Result<Vec<ObjectName>, BucketError> {
+pub(crate) fn write_indexes(
+    store: &BucketStore,
+    packs: &[PackIndex],
+) -> Result<Vec<ObjectName>, BucketError> {
     let (mut indexes, mut some, mut blobs) = (Vec::new(), Vec::new(), 0);
     for pack in packs {
         blobs += pack.blobs.len();

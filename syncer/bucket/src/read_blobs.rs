@@ -134,12 +134,12 @@ impl BucketStore {
 
     /// Returns the index of the newest list, which is read again only after another prune.
     fn newest_index(&self) -> Result<Arc<BlobIndex>, BucketError> {
-        let collections = self.list()?.roots.collections;
+        let collections = self.list_to_read()?.list.roots.collections;
         let mut newer = self.newer.lock();
         if let Some(newer) = newer.as_ref().filter(|newer| newer.collections == collections) {
             return Ok(Arc::clone(&newer.index));
         }
-        let known = self.known_packs()?;
+        let known = self.known_to_read()?;
         let index = Arc::new(known.index);
         *newer = Some(NewerIndex { collections: known.list.roots.collections, index: Arc::clone(&index) });
         Ok(index)

@@ -19,17 +19,27 @@ use volferry_core::tree::stamps::IN_MOTION;
 use super::{
     blob::{BlobId, BlobKind},
     bucket_error::BucketError,
-    bucket_store::BucketStore,
+    bucket_store::{BucketStore, LostIndex},
     content_sender::ContentSender,
     known_packs::KnownPacks,
-    object_requests::Listed,
-    pack_index::ObjectName,
+    pack_index::{ObjectName, PackIndex},
     pack_writer::PackWriter,
     store_list::StoreList,
 };
 
 /// A copy begins again after so many prunes by others that removed what it needs, and goes on after as many others.
 const MAX_BEGINNINGS: usize = 8;
+
+/// What a copy has sent.
+#[derive(Debug)]
+pub struct SentHistory {
+    /// What became of the snapshots.
+    pub done: CopiedHistory,
+    /// What was wrong with indexes that were replaced.
+    pub replaced: Vec<BucketError>,
+    /// What is wrong with indexes that something still needs.
+    pub around: Vec<BucketError>,
+}
 
 /// Copies snapshots of `source` into the store.
 ///
@@ -39,12 +49,13 @@ pub fn send_history(
     store: &Arc<BucketStore>,
     source: &mut dyn HistorySource,
     selection: &CopySelection,
-) -> Result<CopiedHistory, BucketError> {
+) -> Result<SentHistory, BucketError> {
     let offer = source.offer()?;
     let chosen = selected(&offer, selection)?;
     let is_named = matches!(selection, CopySelection::Named(_));
     let mut done = CopiedHistory::default();
-    let mut sending = Sending::begin(store, source, &offer)?;
+    let WritableStore { list, packs, lost } = packs_of(store)?;
+    let mut sending = Sending { store, source, offer: &offer, list, packs, bytes: 0 };
     sending.heal(&chosen, &mut done)?;
     for offered in chosen {
         let id = offered.id;
@@ -75,7 +86,10 @@ pub fn send_history(
         }
     }
     done.bytes = sending.bytes;
-    Ok(done)
+    let (around, replaced): (Vec<_>, Vec<_>) =
+        lost.into_iter().partition(|lost| sending.list.indexes.contains(&lost.name));
+    let errors = |lost: Vec<LostIndex>| lost.into_iter().map(|lost| lost.error).collect();
+    Ok(SentHistory { done, replaced: errors(replaced), around: errors(around) })
 }
 
 /// A copy that is going on.
@@ -97,16 +111,7 @@ pub(crate) enum Published {
     Pruned,
 }
 
-impl<'a> Sending<'a> {
-    fn begin(
-        store: &'a Arc<BucketStore>,
-        source: &'a mut dyn HistorySource,
-        offer: &'a OfferedHistory,
-    ) -> Result<Self, BucketError> {
-        let WritableStore { list, packs } = packs_of(store)?;
-        Ok(Self { store, source, offer, list, packs, bytes: 0 })
-    }
-
+impl Sending<'_> {
     /// Sends again what the store has lost of snapshots that it lists.
     fn heal(&mut self, chosen: &[&Snapshot], done: &mut CopiedHistory) -> Result<(), BucketError> {
         for _ in 0..MAX_BEGINNINGS {
@@ -131,14 +136,14 @@ impl<'a> Sending<'a> {
             }
             self.packs.finish()?;
             self.bytes += self.packs.written - before;
-            if self.packs.unpublished.is_empty() {
+            if self.packs.unpublished.is_empty() && !self.packs.replaces_lost(&self.list) {
                 return Ok(());
             }
             let published = publish(self.store, &mut self.list, &mut self.packs, &mut |_| Ok(true))?;
             if let Published::Done = published {
                 return Ok(());
             }
-            WritableStore { list: self.list, packs: self.packs } = packs_of(self.store)?;
+            WritableStore { list: self.list, packs: self.packs, .. } = packs_of(self.store)?;
         }
         Err(BucketError::Contended(self.store.url().clone()))
     }
@@ -166,7 +171,7 @@ impl<'a> Sending<'a> {
                 return Ok(self.list.roots.get(snapshot.id).cloned().unwrap_or(snapshot));
             }
             // The packs that were sent are found by their ends.
-            WritableStore { list: self.list, packs: self.packs } = packs_of(self.store)?;
+            WritableStore { list: self.list, packs: self.packs, .. } = packs_of(self.store)?;
         }
         Err(BucketError::Contended(self.store.url().clone()))
     }
@@ -282,6 +287,9 @@ pub(crate) fn publish(
             is_added = !is_pruned && add(list)?;
             if is_added {
                 list.indexes.extend(index);
+                if packs.replaces_lost(list) {
+                    list.indexes.retain(|name| !packs.lost_indexes.contains(name));
+                }
             }
             Ok(is_added)
         })?;
@@ -303,28 +311,41 @@ pub(crate) fn publish(
 pub(crate) struct WritableStore {
     pub list: StoreList,
     pub packs: PackWriter,
+    /// The indexes of the list that are missing or damaged.
+    pub lost: Vec<LostIndex>,
 }
 
-/// Returns the newest list, and a writer that knows its blobs, but for those that are lost, and the contents in packs
-/// that no list refers to: those that a copy has sent that was cut off, or another copy is sending.
+/// Returns the newest list, which it begins if there is none, and a writer that knows its blobs, but for those that are
+/// lost, and the contents in packs that no list refers to: those that a copy has sent that was cut off, or another copy
+/// is sending. If an index is lost, it also knows what is whole in them.
 pub(crate) fn packs_of(store: &Arc<BucketStore>) -> Result<WritableStore, BucketError> {
     let mut known = store.known_packs()?;
-    let broken = known.drop_lost(store)?;
-    let KnownPacks { list, index, mut there } = known;
-    let listed: BTreeSet<ObjectName> = index.packs().iter().copied().collect();
-    there.retain(|name, _| !listed.contains(name) && !list.dropped.contains(name));
-    let (mut adopted, mut oldest) = (Vec::new(), None);
-    for (name, Listed { written, bytes, .. }) in there {
-        // A pack that cannot be read is as good as none, and the next prune removes it.
-        let Ok(mut pack) = store.pack_index(name, bytes) else { continue };
-        pack.blobs.retain(|blob| blob.id.kind == BlobKind::Data);
-        adopted.push(pack);
-        oldest = Some(oldest.unwrap_or(written).min(written));
+    if known.list.roots.changes == 0 {
+        store.begin_list()?;
+        known = store.known_packs()?;
     }
-    let mut packs = PackWriter::new(Arc::clone(store), index);
+    let broken = known.drop_lost(store)?;
+    let adopted = if known.lost.is_empty() { unlisted_contents(store, &known) } else { known.unnamed };
+    let written = adopted.iter().filter_map(|pack| known.there.get(&pack.name)).map(|listed| listed.written);
+    let oldest = written.min();
+    let mut packs = PackWriter::new(Arc::clone(store), known.index);
+    packs.listed = known.named;
+    packs.lost_indexes = known.lost.iter().map(|lost| lost.name).collect();
     packs.take_over(adopted, oldest);
     packs.broken = broken;
-    Ok(WritableStore { list, packs })
+    Ok(WritableStore { list: known.list, packs, lost: known.lost })
+}
+
+/// Returns the contents in packs that no list refers to.
+fn unlisted_contents(store: &BucketStore, known: &KnownPacks) -> Vec<PackIndex> {
+    let listed: BTreeSet<ObjectName> = known.index.packs().iter().copied().collect();
+    let is_listed = |name: &ObjectName| listed.contains(name) || known.list.dropped.contains(name);
+    let unlisted = known.there.iter().filter(|(name, _)| !is_listed(name));
+    let unlisted: Vec<_> = unlisted.map(|(name, listed)| (*name, listed.bytes)).collect();
+    // A pack that cannot be read is as good as none, and the next prune removes it.
+    let mut packs: Vec<PackIndex> = store.pack_indexes(&unlisted).into_iter().flatten().collect();
+    packs.iter_mut().for_each(|pack| pack.blobs.retain(|blob| blob.id.kind == BlobKind::Data));
+    packs
 }
 
 /// Returns the path of an entry, for messages.
@@ -343,4 +364,44 @@ fn without_places(mut folder: Folder) -> Folder {
 fn without_place(tree: &FolderRef) -> FolderRef {
     let place = ObjectRef { pack: 0, offset: 0, len: 0 };
     FolderRef { place, seen: Stamps::unknown(), ..*tree }
+}
+
+#[cfg(test)]
+mod tests {
+    use volferry_core::hash::ContentId;
+
+    use super::*;
+    use crate::{
+        blob::{ContentPart, encode_parts},
+        pack_index::index_path,
+    };
+
+    #[test]
+    fn what_a_copy_has_sent_that_was_cut_off_is_not_named_as_whole_where_an_index_is_lost() {
+        let store = BucketStore::in_memory();
+        let WritableStore { mut list, mut packs, .. } = packs_of(&store).unwrap();
+        let [here, cut, gone] = [&b"here"[..], b"is cut", b"gone"].map(ContentId::of);
+        let [whole, broken] = [1, 2].map(|byte| BlobId::pieces(ContentId([byte; 32])));
+        packs.add(BlobId::data(here), b"here").unwrap();
+        packs.finish().unwrap();
+        publish(&store, &mut list, &mut packs, &mut |_| Ok(true)).unwrap();
+        // The next copy sends two lists of pieces, and not all pieces.
+        packs.add(BlobId::data(cut), b"is cut").unwrap();
+        let parts = |last, len| encode_parts(&[ContentPart::Data(here, 4), ContentPart::Data(last, len)]);
+        packs.add(whole, &parts(cut, 6)).unwrap();
+        packs.add(broken, &parts(gone, 4)).unwrap();
+        packs.finish().unwrap();
+        drop(packs);
+
+        let [index] = list.indexes[..] else { panic!("{:?}", list.indexes) };
+        store.objects.delete(&[index_path(index)]).unwrap();
+        let WritableStore { mut list, mut packs, lost } = packs_of(&store).unwrap();
+        assert_eq!(lost.iter().map(|lost| lost.name).collect::<Vec<_>>(), [index]);
+        let has = |packs: &PackWriter| [BlobId::data(here), whole, broken].map(|id| packs.has(&id));
+        assert_eq!(has(&packs), [true, true, false]);
+        publish(&store, &mut list, &mut packs, &mut |_| Ok(true)).unwrap();
+        assert!(!list.indexes.contains(&index));
+        let WritableStore { packs, lost, .. } = packs_of(&store).unwrap();
+        assert_eq!((has(&packs), lost.len()), ([true, true, false], 0));
+    }
 }

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use syncer::snapshot::{Roots, SnapshotId};
 use volferry_core::codec::{DecodeError, Reader, put_varint};
 
-use super::pack_index::{ObjectName, PackOffset};
+use super::{
+    object_folders::LISTS,
+    pack_index::{ObjectName, PackOffset},
+};
 
 /// The versions of the encoding: without damaged blobs, which older programs read as well, and with some.
 const VERSION: u8 = 1;
 const WITH_DAMAGED: u8 = 2;
-
-/// The folder of the lists.
-pub(crate) const LISTS: &str = "lists";
 
 /// A list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -97,10 +97,15 @@ pub(crate) fn list_name(changes: u64) -> String {
     format!("{:016x}", u64::MAX - changes)
 }
 
-/// Returns the number of changes of the list of this name.
+/// Returns the name of that list in the bucket.
+pub(crate) fn list_path(changes: u64) -> String {
+    format!("{LISTS}/{}", list_name(changes))
+}
+
+/// Returns the number of changes of the list of this name; `None` also for the last number, which none can follow.
 pub(crate) fn changes_of(name: &str) -> Option<u64> {
     let changes = u64::MAX - u64::from_str_radix(name, 16).ok()?;
-    (list_name(changes) == name).then_some(changes)
+    (list_name(changes) == name && changes < u64::MAX).then_some(changes)
 }
 
 #[cfg(test)]
@@ -151,7 +156,7 @@ mod tests {
             assert_eq!(changes_of(&list_name(changes)), Some(changes));
             assert!(list_name(changes) < list_name(changes - 1));
         }
-        for name in ["", "12", "FFFFFFFFFFFFFFFF", "+fffffffffffffff"] {
+        for name in ["", "12", "FFFFFFFFFFFFFFFF", "+fffffffffffffff", "0000000000000000"] {
             assert_eq!(changes_of(name), None, "{name}");
         }
     }

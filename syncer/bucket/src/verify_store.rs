@@ -33,22 +33,27 @@ pub struct VerifiedStore {
     pub roots: Roots,
     /// Whether the damage is named in the store, so that the next copies send it again.
     pub noted: Result<(), BucketError>,
+    /// What is wrong with a list and with indexes, which is damage, too: others were read in their place.
+    pub around: Vec<BucketError>,
 }
 
 /// Checks the contents of a part of a store, those that its list names as damaged, and all directories, and names in
 /// the list what is damaged.
 ///
 /// # Errors
-/// If the store does not answer, or its list or an index is damaged; if `pace` is told to stop.
+/// If the store does not answer, or no list can be read; if `pace` is told to stop.
 pub fn verify_store(
     store: &BucketStore,
     share: StoreShare,
     pace: &ReadPace<'_>,
 ) -> Result<VerifiedStore, BucketError> {
-    let known = store.known_packs()?;
+    let mut known = store.known_to_read()?;
+    let around = known.take_around();
     let mut check = StoreCheck::new(store, &known);
+    let damage = |error: &BucketError| Damage::elsewhere(error.object().to_owned(), error.to_string());
+    check.done.damaged.extend(around.iter().map(damage));
     check.contents(share, pace)?;
-    let (mut roots, now) = (known.list.roots.clone(), store.roots()?);
+    let (mut roots, now) = (known.list.roots.clone(), store.list_to_read()?.list.roots);
     // A prune may have removed some meanwhile.
     roots.snapshots.retain(|it| it.forgotten.is_none() && now.get(it.id).is_some());
     let mut walk = TreeWalk::new(store, &known.index);
@@ -66,7 +71,7 @@ pub fn verify_store(
             check.name_paths(snapshot.tree.id, &mut names)?;
         }
     }
-    Ok(VerifiedStore { noted: check.note(), verified: check.done, roots })
+    Ok(VerifiedStore { noted: check.note(), verified: check.done, roots, around })
 }
 
 /// The largest number of damaged blobs that a list names, which takes 2 MB. Others are named when these are replaced.
@@ -123,11 +128,7 @@ impl<'a> StoreCheck<'a> {
     }
 
     fn note_bad(&mut self, id: BlobId, error: &BucketError) {
-        let name = match error {
-            BucketError::Damaged { object, .. } | BucketError::Missing { object, .. } => object.clone(),
-            BucketError::Lacks { id, .. } => id.clone(),
-            _ => String::new(),
-        };
+        let name = error.object().to_owned();
         let damaged = &mut self.done.damaged;
         let nth = *self.objects.entry(name.clone()).or_insert(damaged.len());
         if nth == damaged.len() {
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn a_list_of_pieces_that_are_not_all_there_is_damaged_and_named_in_the_list() {
         let store = BucketStore::in_memory();
-        let WritableStore { mut list, mut packs } = packs_of(&store).unwrap();
+        let WritableStore { mut list, mut packs, .. } = packs_of(&store).unwrap();
         let [here, gone] = [b"here", b"gone"].map(|bytes| ContentId::of(bytes));
         packs.add(BlobId::data(here), b"here").unwrap();
         for (whole, parts) in [

@@ -1,8 +1,11 @@
-//! `volferry snapshot list`, `forget`, `prune` and `verify` of a store in object storage.
+//! `volferry snapshot list`, `forget`, `prune`, `verify` and `repair` of a store in object storage.
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
 
-use bucket::{BucketError, CheckedTurn, VerifiedStore, forget, prune_store, verify_in_turn, verify_store};
+use bucket::{
+    BucketError, CheckedTurn, ReadRoots, VerifiedStore, forget, prune_store, repair_store, verify_in_turn,
+    verify_store,
+};
 use contract::{BucketUrl, ExitCode, chain};
 use syncer::{
     monitor::Monitor,
@@ -13,11 +16,12 @@ use syncer::{
 };
 
 use super::{
-    bucket_site::url_of,
-    damage_json::VerifyJson,
-    flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand, VerifyFlags},
+    bucket_site::{tell_around, url_of},
+    damage_flags::{RepairFlags, VerifyFlags},
+    damage_json::{RepairStepJson, VerifyJson},
+    flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand},
     json::{PruneJson, SnapshotJson, VerdictJson},
-    list, print, say, say_json,
+    list, print, repair, say, say_json,
 };
 
 /// Carries out a command if its place is in object storage.
@@ -29,8 +33,9 @@ pub(super) fn carry_out(command: &SnapshotCommand) -> Option<Result<ExitCode, Bu
             SnapshotCommand::Forget(flags) => forget_some(&url, flags),
             SnapshotCommand::Prune(flags) => prune(&url, flags),
             SnapshotCommand::Verify(flags) => verify(&url, flags),
+            SnapshotCommand::Repair(flags) => mend(&url, flags),
             _ => Err(SnapshotError::Invalid(format!(
-                "{url} is no volume: copy its snapshots to one, or use list, forget, prune or verify"
+                "{url} is no volume: copy its snapshots to one, or use list, forget, prune, verify or repair"
             ))
             .into()),
         }
@@ -38,12 +43,12 @@ pub(super) fn carry_out(command: &SnapshotCommand) -> Option<Result<ExitCode, Bu
 }
 
 fn list(url: &BucketUrl, flags: &ListFlags) -> Result<ExitCode, BucketError> {
-    let roots = match flags.key.open(url) {
-        Err(BucketError::NoStore(_)) => Roots::default(),
+    let ReadRoots { roots, older } = match flags.key.open(url) {
+        Err(BucketError::NoStore(_)) => ReadRoots { roots: Roots::default(), older: None },
         store => store?.roots()?,
     };
     list::show(&roots, flags);
-    Ok(ExitCode::Done)
+    Ok(tell_around(older.as_slice(), flags.volume.json))
 }
 
 fn forget_some(url: &BucketUrl, flags: &ForgetFlags) -> Result<ExitCode, BucketError> {
@@ -93,6 +98,11 @@ fn prune(url: &BucketUrl, flags: &PruneFlags) -> Result<ExitCode, BucketError> {
     Ok(ExitCode::Done)
 }
 
+fn mend(url: &BucketUrl, flags: &RepairFlags) -> Result<ExitCode, BucketError> {
+    let steps = repair_store(&flags.key.open(url)?, flags.apply)?;
+    Ok(repair::show(&steps.iter().map(RepairStepJson::from).collect::<Vec<_>>(), flags))
+}
+
 fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError> {
     let store = flags.key.open(url)?;
     let monitor = Monitor::default();
@@ -103,7 +113,7 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
         let part = flags.part.unwrap_or_default();
         CheckedTurn { part, checked: verify_store(&store, part, &pace)?, noted: Ok(()) }
     };
-    let VerifiedStore { verified, roots, noted } = checked;
+    let VerifiedStore { verified, roots, noted, around } = checked;
     if roots.snapshots.is_empty() && !verified.is_damaged() {
         return Err(BucketError::NoStore(url.clone()));
     }
@@ -113,6 +123,8 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
     } else {
         say(&print::verified(part, &verified, &roots));
     }
+    let hints: BTreeSet<String> = around.iter().filter_map(BucketError::hint).collect();
+    hints.iter().for_each(|hint| print::complain(&format!("hint: {hint}\n")));
     if let Err(error) = turn_noted {
         print::complain(&format!("error: the next check in turn is of the same part: {}\n", chain(&error)));
     }

@@ -10,7 +10,7 @@ use contract::{
 };
 
 use super::{
-    bucket_site,
+    bucket_site::{self, CopiedBucket},
     copied_json::CopiedJson,
     flags::CopyFlags,
     history_ends::{into, offering},
@@ -69,13 +69,14 @@ impl From<LinkError> for NotCopied {
 /// Copies, and prints the ids of the snapshots that are new at the other volume.
 pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
     match copy(flags) {
-        Ok(done) => {
+        Ok(CopiedBucket { done, around }) => {
             if flags.json {
                 say_json(&CopiedJson::from(&done));
             } else {
                 report(&done, bucket_site::url_of(&flags.to).is_some());
             }
-            Ok(if done.failed.is_empty() { ExitCode::Done } else { ExitCode::Partial })
+            let exit = bucket_site::tell_around(&around, flags.json);
+            Ok(if done.failed.is_empty() { exit } else { ExitCode::Partial })
         }
         Err(NotCopied::Here(error)) => Err(error),
         Err(NotCopied::Bucket(error)) => bucket_site::finish(Err(error), flags.json),
@@ -100,7 +101,7 @@ pub(super) fn run(flags: &CopyFlags) -> Result<ExitCode, SnapshotError> {
     }
 }
 
-fn copy(flags: &CopyFlags) -> Result<CopiedHistory, NotCopied> {
+fn copy(flags: &CopyFlags) -> Result<CopiedBucket, NotCopied> {
     let read =
         |typed: &Path| Place::read(typed.into()).map_err(|error| SnapshotError::Invalid(error.to_string()));
     let selection = match &flags.since {
@@ -120,16 +121,17 @@ fn copy(flags: &CopyFlags) -> Result<CopiedHistory, NotCopied> {
         }
         (Some(_), Some(_)) => return Err(both_far().into()),
     }
-    match (read(&flags.from)?, read(&flags.to)?) {
-        (Place::Here(from), Place::Here(to)) => Ok(offering(&from, |history| {
-            into(&to, history, &selection, flags.wait_lock, &Monitor::default())
-        })?),
-        (Place::There(from), Place::Here(to)) => pull(flags, from, &to, &selection),
-        (Place::Here(from), Place::There(to)) => push(flags, &from, to, &selection),
-        (Place::Service(from), Place::Here(to)) => Ok(service_copy::pull(flags, from, &to, &selection)?),
-        (Place::Here(from), Place::Service(to)) => Ok(service_copy::push(flags, &from, to, &selection)?),
-        _ => Err(both_far().into()),
-    }
+    let done = match (read(&flags.from)?, read(&flags.to)?) {
+        (Place::Here(from), Place::Here(to)) => {
+            offering(&from, |history| into(&to, history, &selection, flags.wait_lock, &Monitor::default()))?
+        }
+        (Place::There(from), Place::Here(to)) => pull(flags, from, &to, &selection)?,
+        (Place::Here(from), Place::There(to)) => push(flags, &from, to, &selection)?,
+        (Place::Service(from), Place::Here(to)) => service_copy::pull(flags, from, &to, &selection)?,
+        (Place::Here(from), Place::Service(to)) => service_copy::push(flags, &from, to, &selection)?,
+        _ => return Err(both_far().into()),
+    };
+    Ok(CopiedBucket { done, around: Vec::new() })
 }
 
 fn both_far() -> SnapshotError {

@@ -1,11 +1,12 @@
 //! The JSON output about damage: what a check found, and what a repair does about it.
 
+use bucket::StoreRepairStep;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use syncer::snapshot::{
     SnapshotId,
-    check::{ListDamage, Repair, RepairStep, StoreShare, Verified},
+    check::{ListDamage, RepairStep, StoreShare, Verified},
 };
 
 /// What a check found.
@@ -104,18 +105,19 @@ impl VerifyJson {
 /// What a repair did, or would do.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RepairJson {
+pub(super) struct RepairJson<'a> {
     /// Whether it was carried out.
     pub applied: bool,
     /// What it does, in this order.
-    pub steps: Vec<RepairStepJson>,
+    pub steps: &'a [RepairStepJson],
 }
 
 /// A step of a repair.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RepairStepJson {
-    /// `bringBack`, `leaveOut`, `forget`, `writeList` or `newLog`.
+    /// `bringBack`, `leaveOut`, `forget`, `writeList` or `newLog`; of object storage `beginList`, `olderList`,
+    /// `writeIndexes` or `notWhole`.
     pub step: &'static str,
     /// The snapshot that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,19 +126,29 @@ pub(super) struct RepairStepJson {
     pub message: String,
 }
 
-impl RepairJson {
-    pub(super) fn new(repair: &Repair, applied: bool) -> Self {
-        let steps = repair.steps.iter().map(|step| {
-            let (name, snapshot) = match step {
-                RepairStep::BringBack(id, _) => ("bringBack", Some(*id)),
-                RepairStep::LeaveOut(id, _) => ("leaveOut", Some(*id)),
-                RepairStep::Forget(id) => ("forget", *id),
-                RepairStep::WriteList(_) => ("writeList", None),
-                RepairStep::NewLog(_) => ("newLog", None),
-            };
-            let snapshot = snapshot.map(|id| id.to_string());
-            RepairStepJson { step: name, snapshot, message: step.to_string() }
-        });
-        Self { applied, steps: steps.collect() }
+impl From<&RepairStep> for RepairStepJson {
+    fn from(step: &RepairStep) -> Self {
+        let (name, snapshot) = match step {
+            RepairStep::BringBack(id, _) => ("bringBack", Some(*id)),
+            RepairStep::LeaveOut(id, _) => ("leaveOut", Some(*id)),
+            RepairStep::Forget(id) => ("forget", *id),
+            RepairStep::WriteList(_) => ("writeList", None),
+            RepairStep::NewLog(_) => ("newLog", None),
+        };
+        let snapshot = snapshot.map(|id| id.to_string());
+        Self { step: name, snapshot, message: step.to_string() }
+    }
+}
+
+impl From<&StoreRepairStep> for RepairStepJson {
+    fn from(step: &StoreRepairStep) -> Self {
+        let (name, snapshot) = match step {
+            StoreRepairStep::BeginList => ("beginList", None),
+            StoreRepairStep::OlderList { .. } => ("olderList", None),
+            StoreRepairStep::WriteIndexes(_) => ("writeIndexes", None),
+            StoreRepairStep::NotWhole(id) => ("notWhole", Some(*id)),
+        };
+        let snapshot = snapshot.map(|id| id.to_string());
+        Self { step: name, snapshot, message: step.to_string() }
     }
 }

@@ -7,6 +7,7 @@ use contract::{Compare, PublicKey, SnapshotEngine};
 
 use super::{
     archive_flags::{ExportFlags, ImportFlags},
+    damage_flags::{RepairFlags, VerifyFlags},
     key_flags::{KeyFlags, NewKeyFlags},
     look_flags::{
         CatFlags, DiffFlags, FindFlags, HistoryFlags, LsFlags, MountFlags, StatsFlags, StatusFlags,
@@ -14,7 +15,7 @@ use super::{
     volume_flags::{VolumeFlags, path_in_snapshot},
 };
 use crate::flags::end_flags::ShellFlags;
-use syncer::{path::RelPath, session::PlanId, snapshot::check::StoreShare};
+use syncer::{path::RelPath, session::PlanId};
 
 /// The subcommands of `volferry snapshot`.
 #[derive(Debug, Subcommand)]
@@ -99,7 +100,8 @@ pub(crate) enum SnapshotCommand {
     ///
     /// Without --apply nothing is changed, and the exit code is 3 when there is something to repair. Snapshots come
     /// back from the copy of the list and from the records in their packs; what nothing has is named and forgotten. The
-    /// damaged list is kept as `roots.before-repair`, and a damaged log beside the new one.
+    /// damaged list is kept as `roots.before-repair`, and a damaged log beside the new one. In object storage, an older
+    /// list takes the place of a damaged one, or an empty one that of a missing one, and new indexes that of lost ones.
     Repair(RepairFlags),
 
     /// Copy snapshots to the store of another volume, each with its id, times, tags, note and job
@@ -346,41 +348,6 @@ pub(crate) struct PruneFlags {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VerifyFlags {
-    #[command(flatten)]
-    pub(crate) volume: VolumeFlags,
-
-    #[command(flatten)]
-    pub(crate) key: KeyFlags,
-
-    /// Read the contents of the Nth of M parts only; M runs read all
-    #[arg(long, value_name = "N/M", value_parser = part)]
-    pub(crate) part: Option<StoreShare>,
-
-    /// Read the contents of the next of M parts: M calls read all. A call that is cut off leaves its part to the next
-    #[arg(long, value_name = "M", conflicts_with = "part", value_parser = parts)]
-    pub(crate) in_turn: Option<u64>,
-
-    /// Read at most this many bytes per second, such as 100Mi [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
-    pub(crate) bandwidth_limit: Option<u64>,
-
-    /// Only check, and put nothing right
-    #[arg(long)]
-    pub(crate) no_heal: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RepairFlags {
-    #[command(flatten)]
-    pub(crate) volume: VolumeFlags,
-
-    /// Do what was shown
-    #[arg(long)]
-    pub(crate) apply: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct CopyFlags {
     /// The folder where the volume with the snapshots is mounted, HOST:PATH, HOST::FOLDER of a service, or
     /// s3://BUCKET/PREFIX
@@ -487,12 +454,4 @@ pub(crate) struct RestoreFlags {
     /// What decides that a file is as the snapshot has it: size and modification time, or its content's hash
     #[arg(long, value_name = "metadata|content", default_value = "metadata")]
     pub(crate) compare: Compare,
-}
-
-fn parts(text: &str) -> Result<u64, String> {
-    text.parse().ok().filter(|parts| *parts > 0).ok_or_else(|| "write the number of parts, 1 or more".into())
-}
-
-fn part(text: &str) -> Result<StoreShare, String> {
-    StoreShare::parse(text).ok_or_else(|| "write it as N/M, N from 1 to M".into())
 }

@@ -9,6 +9,7 @@ mod change;
 mod copied_json;
 mod copy;
 mod create;
+mod damage_flags;
 mod damage_json;
 pub(crate) mod flags;
 pub(crate) mod history_ends;

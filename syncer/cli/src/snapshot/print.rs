@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    damage_json::RepairStepJson,
     json::{engine_name, period_name},
     time::rfc3339,
 };
@@ -20,7 +21,7 @@ use syncer::{
     snapshot::{
         Engine, ListState, Roots, Snapshot, SnapshotId, Store,
         browse::{Change, Node, Version, What},
-        check::{DamagedPath, ListDamage, Repair, StoreShare, Verified},
+        check::{DamagedPath, ListDamage, StoreShare, Verified},
         retention::{KeptBy, Until, Verdict},
         store::Period,
     },
@@ -239,12 +240,12 @@ pub(crate) fn damage_of_list(store: &Store, roots: &Roots) -> Option<String> {
 }
 
 /// Formats the steps of a repair.
-pub(super) fn repair(repair: &Repair, is_done: bool) -> String {
+pub(super) fn repair(steps: &[RepairStepJson], is_done: bool) -> String {
     let mut text = String::new();
-    for step in &repair.steps {
-        let _ = writeln!(text, "{step}");
+    for step in steps {
+        let _ = writeln!(text, "{}", step.message);
     }
-    text.push_str(match (repair.steps.is_empty(), is_done) {
+    text.push_str(match (steps.is_empty(), is_done) {
         (true, _) => "Nothing needs a repair; `volferry snapshot verify` checks the objects\n",
         (false, true) => "Repaired\n",
         (false, false) => "Nothing was changed\n",

@@ -2,7 +2,11 @@
 
 use contract::ExitCode;
 
-use super::{damage_json::RepairJson, enter, flags::RepairFlags, print, say, say_json, user};
+use super::{
+    damage_flags::RepairFlags,
+    damage_json::{RepairJson, RepairStepJson},
+    enter, print, say, say_json, user,
+};
 use syncer::{
     root::TreeLocation,
     snapshot::{
@@ -21,14 +25,19 @@ pub(super) fn run(flags: &RepairFlags) -> Result<ExitCode, SnapshotError> {
     } else {
         plan_repair(&store)?
     };
-    let is_left = !flags.apply && !repair.steps.is_empty();
+    Ok(show(&repair.steps.iter().map(RepairStepJson::from).collect::<Vec<_>>(), flags))
+}
+
+/// Prints the steps of a repair, and returns the exit code.
+pub(super) fn show(steps: &[RepairStepJson], flags: &RepairFlags) -> ExitCode {
     if flags.volume.json {
-        say_json(&RepairJson::new(&repair, flags.apply));
+        say_json(&RepairJson { applied: flags.apply, steps });
     } else {
-        say(&print::repair(&repair, flags.apply));
+        say(&print::repair(steps, flags.apply));
     }
+    let is_left = !flags.apply && !steps.is_empty();
     if is_left {
         print::complain("hint: --apply does this\n");
     }
-    Ok(if is_left { ExitCode::Partial } else { ExitCode::Done })
+    if is_left { ExitCode::Partial } else { ExitCode::Done }
 }

@@ -27,7 +27,7 @@ struct Commands {
     history: Vec<VersionJson>,
     prune: PruneJson,
     verify: VerifyJson,
-    repair: RepairJson,
+    repair: RepairJson<'static>,
     restore: Report,
     log: Vec<EventJson>,
     copy: CopiedJson,

@@ -2,7 +2,9 @@
 
 use contract::{ExitCode, chain};
 
-use super::{damage_json::VerifyJson, flags::VerifyFlags, open_for_reading, print, say, say_json, user};
+use super::{
+    damage_flags::VerifyFlags, damage_json::VerifyJson, open_for_reading, print, say, say_json, user,
+};
 use syncer::{
     monitor::Monitor,
     root::TreeLocation,

@@ -60,13 +60,14 @@ fn an_answer_that_is_lost_is_no_second_change() {
     let (bucket, from) = (Bucket::new(), Volume::new());
     fs::write(from.path().join("file"), "content").unwrap();
     from.create(&[]);
-    let is_first = AtomicBool::new(true);
-    // The list is written, and the answer does not arrive.
-    bucket.fail(move |request| {
-        if is_new_list(request) && is_first.swap(false, SeqCst) { Fault::CutAnswer(0) } else { Fault::None }
+    let lists = AtomicU32::new(0);
+    // The first list and that with the snapshot are written, and the answers do not arrive.
+    bucket.fail(move |request| match is_new_list(request) {
+        true if lists.fetch_add(1, SeqCst) < 2 => Fault::CutAnswer(0),
+        _ => Fault::None,
     });
     assert_eq!(count(&push(&bucket, &from), "copied"), 1);
-    assert_eq!(bucket.objects("of/web/lists").len(), 1);
+    assert_eq!(bucket.objects("of/web/lists").len(), 2);
     assert_eq!(ok(&bucket, &["list", "--json", URL]).json().as_array().unwrap().len(), 1);
 }
 

@@ -90,11 +90,12 @@ impl Modelled {
         }
     }
 
-    /// Damages a pack, and lets both volumes send again what was lost.
+    /// Damages a pack or an index, and lets both volumes send again what was lost.
     fn damage(&mut self, rng: &mut Rng) {
-        let packs = self.bucket.objects("of/web/packs");
-        let (name, len) = packs.iter().nth(rng.below(packs.len() as u64) as usize).unwrap();
-        let path = self.bucket.path("of/web/packs").join(name);
+        let folder = *rng.pick(&["of/web/packs", "of/web/indexes"]).unwrap();
+        let there = self.bucket.objects(folder);
+        let (name, len) = there.iter().nth(rng.below(there.len() as u64) as usize).unwrap();
+        let path = self.bucket.path(folder).join(name);
         let mut bytes = fs::read(&path).unwrap();
         let at = rng.below(*len) as usize;
         match rng.below(3) {
