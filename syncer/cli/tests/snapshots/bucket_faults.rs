@@ -62,9 +62,9 @@ fn an_answer_that_is_lost_is_no_second_change() {
     from.create(&[]);
     let lists = AtomicU32::new(0);
     // The first list and that with the snapshot are written, and the answers do not arrive.
-    bucket.fail(move |request| match is_new_list(request) {
-        true if lists.fetch_add(1, SeqCst) < 2 => Fault::CutAnswer(0),
-        _ => Fault::None,
+    bucket.fail(move |request| {
+        let is_cut = is_new_list(request) && lists.fetch_add(1, SeqCst) < 2;
+        if is_cut { Fault::CutAnswer(0) } else { Fault::None }
     });
     assert_eq!(count(&push(&bucket, &from), "copied"), 1);
     assert_eq!(bucket.objects("of/web/lists").len(), 2);
