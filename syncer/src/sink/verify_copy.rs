@@ -140,11 +140,40 @@ fn copied(compared: &Compared, sink: &Tree, policy: Policy, unlike: &HashSet<Pla
                 indices.push(index);
             }
         }
-        if !indices.is_empty() {
-            groups.push(FileGroup { dir: dir.source, indices });
-        }
+        groups.push((dir, indices));
     }
-    groups
+    keep_parted(&mut groups);
+    let groups = groups.into_iter().filter(|(_, indices)| !indices.is_empty());
+    groups.map(|(dir, indices)| FileGroup { dir: dir.source, indices }).collect()
+}
+
+/// Removes the further names of files whose first name is not among these entries. Where another file took that name at
+/// the source before it was read, the destination does not have what its other names still lead to.
+fn keep_parted(groups: &mut [(&PlannedDir, Vec<u32>)]) {
+    fn entries<'d>((dir, indices): &(&'d PlannedDir, Vec<u32>)) -> Vec<Entry<'d>> {
+        let mut indices = indices.iter().peekable();
+        let entries = (0..).zip(&dir.listing);
+        entries.filter(|(index, _)| indices.next_if_eq(&index).is_some()).map(|(_, entry)| entry).collect()
+    }
+    let first_of = |entry: &Entry<'_>| match entry.kind {
+        Kind::HardLink { to } => Some(Box::<[u8]>::from(to)),
+        _ => None,
+    };
+    let wanted: HashSet<_> = groups.iter().flat_map(entries).filter_map(|entry| first_of(&entry)).collect();
+    if wanted.is_empty() {
+        return;
+    }
+    let mut there = HashSet::new();
+    for group in groups.iter() {
+        let firsts = entries(group).into_iter().filter(|entry| first_of(entry).is_none());
+        let paths = firsts.map(|entry| Box::<[u8]>::from(path_in(&group.0.path, entry.name).as_bytes()));
+        there.extend(paths.filter(|path| wanted.contains(path)));
+    }
+    for group in groups {
+        let listed = entries(group);
+        let mut stays = listed.iter().map(|entry| first_of(entry).is_none_or(|first| there.contains(&first)));
+        group.1.retain(|_| stays.next().unwrap_or(false));
+    }
 }
 
 /// Formats the results of a verification as sentences for the report.
