@@ -71,31 +71,20 @@ pub(crate) fn scan_tree(
     Ok(Tree { patterns: Some(options.filter.pattern_use()), ..tree })
 }
 
-/// Scans the tree at `root` for a snapshot of it elsewhere, as the parameters ask. Files that did not change since
+/// Returns the options of the scan for a snapshot elsewhere, as the parameters ask. Files that did not change since
 /// `quiet_before` get stamps.
 ///
 /// # Errors
-/// If a parameter cannot be used or the root cannot be read; if the run is to stop.
-pub(crate) fn scan_for_snapshot(
-    place: &TreeLocation,
-    root: &Root,
+/// If a parameter cannot be used.
+pub(crate) fn options_for_snapshot(
     params: &RunParams,
     quiet_before: Time,
-    failures: &Failures,
-    monitor: &Monitor,
-) -> Result<Tree, SessionError> {
-    let options = ScanOptions {
+) -> Result<ScanOptions, FilterError> {
+    Ok(ScanOptions {
         marks_excluded: true,
         stamps: Some(quiet_before),
         is_source: true,
         ..options(params, Side::Source)?
-    };
-    scan(root, &options, failures, monitor).map_err(|source| {
-        if monitor.cancelled() {
-            TransportError::Canceled.into()
-        } else {
-            SessionError::Scan { path: place.path(), source }
-        }
     })
 }
 

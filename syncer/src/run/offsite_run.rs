@@ -11,8 +11,9 @@ use crate::{
         monitor::Monitor,
         report::{Failures, Stopwatch},
     },
-    plan::scan_params::scan_for_snapshot,
+    plan::scan_params::options_for_snapshot,
     run::outcome::{Clock, Outcome},
+    scan::scan,
     session_error::{SessionError, go_on},
     snapshot::{
         SnapshotError,
@@ -55,8 +56,9 @@ fn run(
     let root = Root::enter(place).map_err(SessionError::Source)?;
     let lock = SourceLock::hold(&root, place)?;
     let began = time_of(SystemTime::now());
-    let before = quiet_before(began);
-    let tree = scan_for_snapshot(place, &root, params, before, &failures, monitor)?;
+    let options = options_for_snapshot(params, quiet_before(began))?;
+    let unread = |source| SessionError::Scan { path: place.path(), source };
+    let tree = scan(&root, &options, &failures, monitor).map_err(unread)?;
     let totals = tree.totals;
     let mut work = Work {
         files_scanned: totals.entries,
@@ -65,7 +67,7 @@ fn run(
         ..Work::default()
     };
     let root_meta = FullMeta { meta: tree.root_meta, attrs: tree.root_attrs.clone() };
-    let source = ScannedTree { tree: &tree, root_meta, root: &root, before, began, written: None };
+    let source = ScannedTree { tree: &tree, options: &options, root_meta, root: &root, began, written: None };
     let no_rules = SnapshotParams::default();
     let asked = params.demands.snapshot.as_ref().unwrap_or(&no_rules);
     let of = OffsiteWork {

@@ -19,7 +19,7 @@ use crate::{
         root::Root,
         stat::{device_of, in_doubt},
     },
-    tree::dir::{Beyond, ROOT},
+    tree::dir::{Beyond, ROOT, fold_inode},
 };
 
 /// The fields of an [`Entry`], and the time that decides whether it is in doubt.
@@ -59,6 +59,8 @@ pub(super) enum NamedEntry<'a> {
 pub(super) struct Beside {
     /// See [`ScanOptions::stamps`]; 0 if none are taken.
     pub stamp: u64,
+    /// See [`Dir::inodes`](crate::tree::dir::Dir::inodes).
+    pub inode: u32,
     /// Its part of `Totals::sparse` of the tree.
     pub sparse: u64,
     /// Where a directory is, seen from the root.
@@ -164,7 +166,7 @@ impl<'a> Lookup<'a> {
             0
         };
         let beyond = if kind == Kind::Dir { self.beyond(stat) } else { Beyond::default() };
-        Beside { stamp, sparse, beyond }
+        Beside { stamp, inode: fold_inode(stat.stx_ino), sparse, beyond }
     }
 
     fn excludes(&self, work: &PendingDir, name: &CStr, is_dir: bool, rules: Option<&Rules>) -> bool {

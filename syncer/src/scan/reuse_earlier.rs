@@ -108,16 +108,19 @@ impl<'a> KnownDir<'a> {
             Some(ChangedEntries::Named { names, .. }) => Some(names),
             _ => None,
         };
-        let entries = self.dir.listing.iter().zip(self.dir.stamps.iter().copied());
-        let entries = entries.map(|(entry, stamp)| Stamped { entry, stamp });
+        let Dir { listing, stamps, inodes, .. } = self.dir;
+        let entries = listing.iter().zip(stamps.iter().zip(inodes.iter()));
+        let entries = entries.map(|(entry, (&stamp, &inode))| Stamped { entry, stamp, inode });
         KnownEntries { changed, entries: (Box::new(entries) as Box<StampedEntries<'a>>).peekable() }
     }
 }
 
-/// An entry with its stamp.
+/// An entry with its stamp and its inode.
 pub(super) struct Stamped<'a> {
     pub entry: Entry<'a>,
     pub stamp: u64,
+    /// See [`Dir::inodes`].
+    pub inode: u32,
 }
 
 type StampedEntries<'a> = dyn Iterator<Item = Stamped<'a>> + 'a;

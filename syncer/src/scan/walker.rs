@@ -101,7 +101,7 @@ impl Walk<'_> {
         };
         let (totals, shared) = (part.totals, part.shared.len());
         let listed = self.list(work, &fd, names, rules.as_deref(), attrs, part);
-        let DirNames { listing, leaves_out, owners, stamps, elsewhere } = match listed {
+        let DirNames { listing, leaves_out, owners, stamps, inodes, elsewhere } = match listed {
             Ok(listed) => listed,
             Err(error) => {
                 // Its entries are not listed, so they are not counted either.
@@ -124,8 +124,19 @@ impl Walk<'_> {
         part.owners.merge(owners);
         let (beyond, bytes, seen) = (work.beyond, part.totals.bytes - totals.bytes, Stamps::unknown());
         let rules = text;
-        let mut dir =
-            Dir { listing, first_child, digest, rules, leaves_out, inode, beyond, stamps, bytes, seen };
+        let mut dir = Dir {
+            listing,
+            first_child,
+            digest,
+            rules,
+            leaves_out,
+            inode,
+            beyond,
+            stamps,
+            inodes,
+            bytes,
+            seen,
+        };
         // Other names of one file, and the stamps below, are only known at the end of the scan.
         if self.options.stamps.is_some() && dir.listing.dirs() == 0 && part.shared.len() == shared {
             dir.seen = dir.stamps_with(std::iter::empty());
@@ -152,8 +163,19 @@ impl Walk<'_> {
             0 => (before.digest, before.seen),
             _ => (listing.digest(), Stamps::unknown()),
         };
-        let stamps = before.stamps.clone();
-        let dir = Dir { listing, first_child, digest, inode, beyond, stamps, seen, bytes, ..Dir::default() };
+        let (stamps, inodes) = (before.stamps.clone(), before.inodes.clone());
+        let dir = Dir {
+            listing,
+            first_child,
+            digest,
+            inode,
+            beyond,
+            stamps,
+            inodes,
+            seen,
+            bytes,
+            ..Dir::default()
+        };
         part.dirs.push((work.id, dir));
     }
 
@@ -177,7 +199,7 @@ impl Walk<'_> {
         let files = self.known.written.map(|written| written.files(&work.path));
         files.into_iter().flatten().map(|(name, file)| {
             let stamp = self.options.stamps.map_or(0, |before| file.stamp_before(before));
-            Stamped { entry: file.entry(name), stamp }
+            Stamped { entry: file.entry(name), stamp, inode: 0 }
         })
     }
 
@@ -264,8 +286,8 @@ impl Walk<'_> {
             }
             let unchanged = known.as_mut().and_then(|known| known.unchanged(name.to_bytes()));
             let reused = unchanged.or_else(|| seek(&mut written, name.to_bytes(), |file| file.entry.name));
-            if let Some(Stamped { entry, stamp }) = reused {
-                made.reuse(&entry, stamp, part)?;
+            if let Some(reused) = reused {
+                made.reuse(&reused, part)?;
                 continue;
             }
             match self.lookup.entry(work, fd, name, rules, attrs, &mut scratch) {
@@ -332,6 +354,8 @@ struct DirLister {
     owners: Owners,
     /// One for each entry, if stamps are taken.
     stamps: Vec<u64>,
+    /// As many.
+    inodes: Vec<u32>,
     /// The directories on other file systems or mounts than the root, as indices among the listing's directories.
     elsewhere: Vec<(usize, Beyond)>,
     dirs: usize,
@@ -339,10 +363,12 @@ struct DirLister {
 
 impl DirLister {
     /// Adds an entry of an earlier scan.
-    fn reuse(&mut self, entry: &Entry<'_>, stamp: u64, part: &mut WorkerTree) -> io::Result<()> {
+    fn reuse(&mut self, reused: &Stamped<'_>, part: &mut WorkerTree) -> io::Result<()> {
+        let Stamped { entry, stamp, inode } = reused;
         part.totals.bytes += if let Kind::File { size } = entry.kind { size } else { 0 };
         self.dirs += usize::from(entry.kind == Kind::Dir);
-        self.stamps.push(stamp);
+        self.stamps.push(*stamp);
+        self.inodes.push(*inode);
         self.builder.push(entry)
     }
 
@@ -366,12 +392,14 @@ impl DirLister {
         self.owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
         part.totals.newest = part.totals.newest.max(entry.meta.mtime);
         self.stamps.extend(stamp);
+        self.inodes.extend(stamp.map(|_| beside.inode));
         self.builder.push(entry)
     }
 
     fn finish(self) -> io::Result<DirNames> {
-        let Self { builder, leaves_out, owners, stamps, elsewhere, .. } = self;
-        Ok(DirNames { listing: builder.finish()?, leaves_out, owners, stamps: stamps.into(), elsewhere })
+        let Self { builder, leaves_out, owners, stamps, inodes, elsewhere, .. } = self;
+        let (listing, stamps, inodes) = (builder.finish()?, stamps.into(), inodes.into());
+        Ok(DirNames { listing, leaves_out, owners, stamps, inodes, elsewhere })
     }
 }
 
@@ -381,5 +409,6 @@ struct DirNames {
     leaves_out: bool,
     owners: Owners,
     stamps: Arc<[u64]>,
+    inodes: Arc<[u32]>,
     elsewhere: Vec<(usize, Beyond)>,
 }

@@ -191,3 +191,30 @@ fn a_move_that_deletes_or_shares_the_tree_is_refused() {
         pair.start_sync(&[&[MOVES], flags].concat()).wait().assert_exit(ExitCode::Usage);
     }
 }
+
+/// The length of the file that is copied before all others, and its way for some seconds.
+const FIRST_BYTES: usize = 8 << 20;
+
+#[test]
+fn a_name_whose_file_has_not_arrived_stays_where_another_file_took_its_first_name() {
+    let pair = Pair::new(Way::Local);
+    tree::closed_file(&pair.source.join("0"), &vec![1; FIRST_BYTES]);
+    for (first, other) in [("replaced", "sub/replaced"), ("same", "sub/same")] {
+        file(&pair.source, other, "old");
+        fs::hard_link(pair.source.join(other), pair.source.join(first)).unwrap();
+    }
+    let mut running = pair.start_sync(&[MOVES, "--bandwidth-limit=4M"]);
+    running.moved();
+    running.signal(Signal::STOP);
+    file(&pair.source, "new", "new");
+    fs::rename(pair.source.join("new"), pair.source.join("replaced")).unwrap();
+    running.signal(Signal::CONT);
+    running.wait();
+    let left = |name: &str| fs::read_to_string(pair.source.join(name)).unwrap();
+    assert_eq!(paths(&pair.source), ["replaced", "sub", "sub/replaced"]);
+    assert_eq!(["replaced", "sub/replaced"].map(left), ["new", "old"]);
+    pair.run(&[MOVES]);
+    let arrived = |name: &str| fs::read_to_string(pair.destination.join(name)).unwrap();
+    assert_eq!(["replaced", "sub/replaced", "sub/same"].map(arrived), ["new", "old", "old"]);
+    assert_eq!(paths(&pair.source), ["sub"]);
+}

@@ -34,6 +34,7 @@ mod look;
 mod many;
 mod model;
 mod mount;
+mod moved_meanwhile;
 mod network;
 mod offsite;
 mod repair;

@@ -35,6 +35,9 @@ pub struct Dir {
     pub beyond: Beyond,
     /// The stamp of each entry, if the scan takes stamps; else empty. See `ScanOptions::stamps`.
     pub stamps: Arc<[u64]>,
+    /// The inode of each entry, [folded](fold_inode), if the scan takes stamps; else empty. 0 for one that it has not
+    /// looked at.
+    pub inodes: Arc<[u32]>,
     /// The stamps of all files in it and below.
     pub seen: Stamps,
     /// The bytes of the files that it lists.
@@ -54,10 +57,20 @@ impl Dir {
         self.listing.iter().zip(stamps).filter(|(entry, _)| entry.kind.has_content()).map(|(_, stamp)| stamp)
     }
 
+    /// Returns the inode of the entry at an index, [folded](fold_inode), if the scan has looked at it.
+    pub fn inode_at(&self, index: u32) -> Option<u32> {
+        self.inodes.get(index as usize).copied().filter(|inode| *inode != 0)
+    }
+
     /// Combines the stamps of its files with those of its subdirectories, `below`.
     pub fn stamps_with(&self, below: impl Iterator<Item = Stamps>) -> Stamps {
         if self.listing.is_complete() { Stamps::of(self.stamps_of_files(), below) } else { Stamps::unknown() }
     }
+}
+
+/// Folds an inode number into half its bits, to remember that of each entry. Different numbers may become equal.
+pub fn fold_inode(inode: u64) -> u32 {
+    (inode ^ inode >> 32) as u32
 }
 
 /// What lies between a directory and the root of its tree.

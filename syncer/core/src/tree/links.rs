@@ -105,7 +105,7 @@ pub fn group<R: Row>(dirs: &mut [Dir], mut shared: Vec<Shared>) -> Result<Groupe
 }
 
 /// Returns the paths of these entries, without those that are longer than a path may be.
-fn paths(dirs: &[Dir], places: impl Iterator<Item = EntryPlace>) -> HashMap<EntryPlace, RelPath> {
+pub fn paths(dirs: &[Dir], places: impl Iterator<Item = EntryPlace>) -> HashMap<EntryPlace, RelPath> {
     let mut wanted: HashMap<DirId, Vec<u32>> = HashMap::new();
     places.for_each(|place| wanted.entry(place.dir).or_default().push(place.index));
     let mut dir_paths = dir_paths(dirs, wanted.keys().copied());

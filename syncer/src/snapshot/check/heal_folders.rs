@@ -19,8 +19,8 @@ use crate::{
     scan::scan,
     snapshot::{
         create::{
-            ComparedDir, FileStorer, ScannedTree, before_tick, options_of, plan_all_below, store_contents,
-            write_planned,
+            ComparedDir, EarlierReads, FileStorer, ScannedTree, before_tick, options_of, plan_all_below,
+            store_contents, write_planned,
         },
         store::{
             Engine, Folder, FolderId, FolderRef, ObjectRef, Packing, Roots, SnapshotError, SnapshotId, Store,
@@ -146,13 +146,13 @@ impl Healthy {
             }
         }
         let root_meta = FullMeta { meta: tree.root_meta, attrs: tree.root_attrs.clone() };
-        let source = ScannedTree { tree: &tree, root_meta, root: live, before, began, written: None };
+        let source =
+            ScannedTree { tree: &tree, options: &options, root_meta, root: live, began, written: None };
         let engine = choose_engine(SnapshotEngine::Auto, writer.store.dir()).unwrap_or(Engine::Copy);
-        let device = live.device()?;
-        let storer =
-            FileStorer { packing, engine, before, device, written: None, monitor, broken: OnceLock::new() };
+        let terms = source.terms()?;
+        let storer = FileStorer { packing, engine, terms, written: None, monitor, broken: OnceLock::new() };
         let mut planned = plan_all_below(tops, &tree, &writer.store);
-        store_contents(&mut planned, &source, &storer, &failures);
+        store_contents(&mut planned, &source, &EarlierReads::default(), &storer, &failures);
         if let Some(error) = storer.broken.into_inner() {
             return Err(error);
         }

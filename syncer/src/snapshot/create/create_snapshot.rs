@@ -119,7 +119,7 @@ pub(crate) fn create_in(
             (&scanned, FullMeta { meta: scanned.root_meta, attrs: scanned.root_attrs.clone() })
         }
     };
-    let source = ScannedTree { tree, root, root_meta, before, began, written: known.written };
+    let source = ScannedTree { tree, options: &options, root, root_meta, began, written: known.written };
     publish(writer, &source, labels, engine, failures, monitor)
 }
 

@@ -1,6 +1,6 @@
 //! Compares a scanned tree with the last snapshot, to find what is unchanged.
 
-use super::store_live_file::LiveFile;
+use super::{find_listed_file::Displaced, store_live_file::LiveFile};
 use crate::{
     entry::{Entry, Kind},
     path::RelPath,
@@ -8,7 +8,7 @@ use crate::{
     sys::cores::on_cores,
     tree::{
         Tree,
-        dir::{Dir, DirId, ROOT},
+        dir::{Dir, DirId, ROOT, Totals},
         seek::seek,
     },
 };
@@ -64,8 +64,27 @@ pub(crate) struct PlannedFolders {
     pub making: Vec<Making>,
     /// Directories in the store, by number.
     pub there: Vec<Option<FolderRef>>,
-    /// Bytes by which files have grown since the scan.
+    /// Bytes by which files have grown since the scan. Those that are left out have shrunk to nothing.
     pub grown: i64,
+    /// The number of files that are left out: gone or failed.
+    pub left_out: u64,
+    /// Files whose names led elsewhere when they were to be read.
+    pub displaced: Vec<Displaced>,
+}
+
+/// The entries and bytes of a tree as a snapshot has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlannedSums {
+    pub entries: u64,
+    pub bytes: u64,
+}
+
+impl PlannedFolders {
+    /// Returns the sums of a tree with these `totals` once its files are read.
+    pub(crate) fn sums(&self, totals: &Totals) -> PlannedSums {
+        let entries = totals.entries.saturating_sub(self.left_out);
+        PlannedSums { entries, bytes: totals.bytes.saturating_add_signed(self.grown) }
+    }
 }
 
 /// The number of directories for which one more thread is started.

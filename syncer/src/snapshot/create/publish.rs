@@ -3,19 +3,22 @@
 //! 1. [`plan`] finds what is unchanged since the last snapshot: whole directories by their digests, files by their
 //!    stamps.
 //! 2. [`store_contents`] takes the content of all other files into the store.
-//! 3. [`write_folders`] writes new directories, from the leaves to the root.
-//! 4. The [`Writer`] makes everything durable, and then the snapshot visible.
+//! 3. [`read_until_settled`] does both again if files were moved meanwhile.
+//! 4. [`write_folders`] writes new directories, from the leaves to the root.
+//! 5. The [`Writer`] makes everything durable, and then the snapshot visible.
 
 use std::{sync::OnceLock, time::SystemTime};
 
 use super::{
-    find_unchanged::plan,
+    find_unchanged::{PlannedSums, plan},
+    look_again::{SettledTree, read_until_settled},
     store_contents::{ScannedTree, store_contents},
     store_live_file::FileStorer,
     write_folders::write_folders,
     written_by_run::WrittenFiles,
 };
 use crate::{
+    entry::FullMeta,
     monitor::Monitor,
     report::Failures,
     snapshot::{
@@ -44,11 +47,11 @@ pub(crate) fn publish(
     let engine = choose_engine(engine, writer.store.dir())
         .ok_or_else(|| SnapshotError::CannotClone(writer.store.path().into()))?;
     let id = SnapshotId::random().map_err(io_error("make an id for", writer.store.path()))?;
-    let ScannedTree { before, written, .. } = *source;
+    let written = source.written;
     let packing = Packing::new(writer, id, written.and_then(WrittenFiles::take_pack));
-    let device = source.root.device().map_err(io_error("look at", writer.store.path()))?;
+    let terms = source.terms().map_err(io_error("look at", writer.store.path()))?;
     let mut storer =
-        FileStorer { packing: &packing, engine, before, device, written, monitor, broken: OnceLock::new() };
+        FileStorer { packing: &packing, engine, terms, written, monitor, broken: OnceLock::new() };
     let made = make(writer, source, &mut storer, failures).inspect_err(|_| writer.drop_new(id))?;
     let snapshot = record(id, source, labels, engine, &made, failures);
     let closed = packing.close(&snapshot.record());
@@ -72,7 +75,9 @@ pub(crate) fn publish(
 /// The result of a publication before it is visible.
 pub(crate) struct MadeSnapshot {
     pub tree: FolderRef,
-    pub bytes: u64,
+    /// The root directory's own metadata and attributes.
+    pub root_meta: FullMeta,
+    pub sums: PlannedSums,
     pub added_bytes: u64,
     pub is_new: bool,
 }
@@ -85,16 +90,23 @@ fn make(
 ) -> Result<MadeSnapshot, SnapshotError> {
     let store = &writer.store;
     let damage = KnownDamage::read(store)?;
-    let mut planned = plan(source.tree, store, writer.last().map(|last| &last.tree), &damage);
-    let added = store_contents(&mut planned, source, storer, failures);
-    let bytes = source.tree.totals.bytes.saturating_add_signed(planned.grown);
+    let mut added = 0;
+    let SettledTree { again, planned } =
+        read_until_settled(source, failures, storer.monitor, &mut |source, earlier| {
+            let mut planned = plan(source.tree, store, writer.last().map(|last| &last.tree), &damage);
+            added += store_contents(&mut planned, source, earlier, storer, failures);
+            match storer.broken.take() {
+                Some(error) => Err(io_error("write to", store.path())(error)),
+                None => Ok(planned),
+            }
+        })?;
+    let source = source.seen_again(again.as_ref());
+    let sums = planned.sums(&source.tree.totals);
     let writing = || io_error("write to", store.path());
-    if let Some(error) = storer.broken.take() {
-        return Err(writing()(error));
-    }
     let tree = write_folders(planned, source.tree, store, storer.packing).map_err(writing())?;
     let packed = storer.packing.finish().map_err(writing())?;
-    Ok(MadeSnapshot { tree, bytes, added_bytes: added + packed, is_new: storer.packing.is_used() })
+    let is_new = storer.packing.is_used();
+    Ok(MadeSnapshot { tree, root_meta: source.root_meta, sums, added_bytes: added + packed, is_new })
 }
 
 /// Returns the record of a snapshot that was made.
@@ -110,12 +122,12 @@ pub(crate) fn record(
     Snapshot {
         id,
         tree: made.tree,
-        root_meta: source.root_meta.meta,
-        root_attrs: source.root_meta.attrs.clone(),
+        root_meta: made.root_meta.meta,
+        root_attrs: made.root_meta.attrs.clone(),
         began: source.began,
         taken: time_of(SystemTime::now()),
-        entries: source.tree.totals.entries,
-        bytes: made.bytes,
+        entries: made.sums.entries,
+        bytes: made.sums.bytes,
         added_bytes: made.added_bytes,
         failed: failures.count(),
         engine,

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
@@ -11,11 +11,14 @@ use rustix::{
 };
 
 use crate::{
+    attrs::AttrsBuf,
     entry::Time,
+    kept_xattrs::Classes,
     scan::stamp_of_stat,
     snapshot::store::regular,
     sys::{
         in_motion::is_in_motion,
+        read_xattrs::of_open,
         stat::{changed, modified},
     },
     tree::stamps::IN_MOTION,
@@ -23,6 +26,38 @@ use crate::{
 
 /// Attempts to read a file before what was read last is kept although the file keeps changing.
 const MAX_ATTEMPTS: u32 = 4;
+
+/// The terms of a scan: what its stamps mean, and which attributes it lists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScanTerms {
+    /// Files that changed at this time or later get no stamp.
+    pub before: Time,
+    /// The file system of the tree's root.
+    pub device: u64,
+    /// The kinds of attributes that are listed.
+    pub attrs: Classes,
+}
+
+/// A live file that is open for reading.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub file: OwnedFd,
+    /// Its status when it was opened.
+    pub stat: Stat,
+}
+
+impl OpenFile {
+    /// Opens the file `name` in `dir`.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is not a regular file.
+    pub(crate) fn open(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+        let stat = regular(&file)?;
+        Ok(Self { file, stat })
+    }
+}
 
 /// What one attempt has read of a file.
 pub(crate) struct Attempt<T> {
@@ -38,6 +73,8 @@ pub(crate) struct KeptRead<T> {
     pub content: T,
     /// The status of the file before it was read.
     pub stat: Stat,
+    /// Its attributes; `None` if they are those that the scan has listed.
+    pub attrs: Option<AttrsBuf>,
     /// Its stamp, 0, or [`IN_MOTION`].
     pub stamp: u64,
     /// Whether it changed in each attempt to read it.
@@ -66,26 +103,29 @@ pub(crate) trait ReadLive {
     fn is_of_store(&self, error: &Self::Error) -> bool;
 }
 
-/// Reads the file `name` in `dir`. Files that changed at the time `before` or later, or are on another file system than
-/// `device`, get no stamp.
+/// Reads an open file, which the scan has listed with the stamp `listed`, or which has taken the place of such a file.
 pub(crate) fn read_until_quiet<R: ReadLive>(
     reader: &mut R,
-    dir: BorrowedFd<'_>,
-    name: &[u8],
-    before: Time,
-    device: u64,
+    OpenFile { file, stat: mut opened }: OpenFile,
+    listed: u64,
+    terms: ScanTerms,
 ) -> Result<KeptRead<R::Content>, R::Error> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let ScanTerms { before, device, .. } = terms;
     let mut last: Option<KeptRead<R::Content>> = None;
-    for _ in 0..MAX_ATTEMPTS {
-        let mut stat = regular(&file)?;
+    for attempt in 0..MAX_ATTEMPTS {
+        if attempt > 0 {
+            opened = regular(&file)?;
+        }
+        let mut stat = opened;
         let in_motion = is_in_motion(&file, &stat);
         if in_motion && !reader.clones(&stat) {
             // Once dirty pages are on the disk, the next store to a mapping gives the file another time.
             let _ = rustix::fs::fdatasync(&file);
             stat = regular(&file)?;
         }
+        let is_as_listed = listed != 0 && stamp_of_stat(&stat, before, device) == listed;
+        // An equal change time proves that the attributes are those of the listing, which costs no call.
+        let attrs = if is_as_listed { None } else { Some(of_open(file.as_fd(), terms.attrs)?) };
         let read = reader.read(&file, &stat);
         if let Err(error) = &read
             && !reader.is_of_store(error)
@@ -103,14 +143,27 @@ pub(crate) fn read_until_quiet<R: ReadLive>(
             (false, true) => 0,
             (_, false) => IN_MOTION,
         };
-        let kept_changing = !is_quiet && !is_clone;
-        let kept = KeptRead { content, stat, stamp, kept_changing };
-        if !kept_changing {
+        let is_kept = is_quiet || is_clone && has_same_rights(&file, &stat, &after, attrs.as_ref(), terms)?;
+        let kept = KeptRead { content, stat, attrs, stamp, kept_changing: !is_kept };
+        if is_kept {
             return Ok(kept);
         }
         last = Some(kept);
     }
     last.ok_or_else(|| io::Error::other("the file kept changing while it was read").into())
+}
+
+/// Returns whether a file that was cloned after the status `before` had the same rights before and after that: its
+/// content may be of another user's making where they differ.
+fn has_same_rights(
+    file: &OwnedFd,
+    before: &Stat,
+    after: &Stat,
+    attrs: Option<&AttrsBuf>,
+    terms: ScanTerms,
+) -> io::Result<bool> {
+    let rights = |stat: &Stat| (stat.st_mode, stat.st_uid, stat.st_gid);
+    Ok(rights(before) == rights(after) && attrs == Some(&of_open(file.as_fd(), terms.attrs)?))
 }
 
 /// Returns whether a file was not written to between two of its statuses.

@@ -3,22 +3,24 @@
 use std::{
     io,
     iter::Peekable,
-    os::fd::{AsFd as _, OwnedFd},
     sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
 };
 
 use super::{
+    find_listed_file::{EarlierReads, Found, ListedFiles, OpenedDir},
     find_unchanged::{Making, PlannedFolders, Slot, WantedFile},
+    read_until_quiet::ScanTerms,
     store_live_file::FileStorer,
     written_by_run::{PackedFile, WrittenFiles},
 };
 use crate::{
     entry::{Entry, FullMeta, Kind, Time},
+    links::EntryPlace,
     listing::EntryIndex,
     path::RelPath,
     report::Failures,
     root::Root,
-    snapshot::store::ContentRef,
+    scan::ScanOptions,
     sys::cores::on_cores,
     tree::{Tree, seek::seek},
 };
@@ -27,20 +29,38 @@ use crate::{
 const FILES_PER_UNIT: usize = 64;
 
 /// A tree to publish, with access to its files.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ScannedTree<'a> {
-    /// Its listings, scanned with stamps.
+    /// Its listings.
     pub tree: &'a Tree,
+    /// The options that it was scanned with: it has stamps.
+    pub options: &'a ScanOptions,
     /// The root directory's own metadata and attributes.
     pub root_meta: FullMeta,
     /// The root that its files are read from.
     pub root: &'a Root,
-    /// Files that were changed since then, by the file system's clock, get no stamp.
-    pub before: Time,
     /// When the scan began.
     pub began: Time,
     /// The files that a run has just written, whose contents need not be read.
     pub written: Option<&'a WrittenFiles>,
+}
+
+impl ScannedTree<'_> {
+    /// Returns the same tree as a further scan, `again`, has found it.
+    pub(crate) fn seen_again<'t>(&'t self, again: Option<&'t Tree>) -> ScannedTree<'t> {
+        let Some(tree) = again else { return self.clone() };
+        let root_meta = FullMeta { meta: tree.root_meta, attrs: tree.root_attrs.clone() };
+        ScannedTree { tree, root_meta, ..self.clone() }
+    }
+
+    /// Returns the terms of the scan.
+    ///
+    /// # Errors
+    /// If the root cannot be looked at.
+    pub(crate) fn terms(&self) -> io::Result<ScanTerms> {
+        let before = self.options.stamps.unwrap_or_default();
+        Ok(ScanTerms { before, device: self.root.device()?, attrs: self.options.attrs })
+    }
 }
 
 /// Some of a directory's wanted files.
@@ -50,16 +70,19 @@ struct Unit {
     files: Vec<WantedFile>,
 }
 
-/// Takes the content of all wanted files into the store. Returns the number of bytes in new files of their own.
+/// Takes the content of all wanted files into the store, unless earlier looks have. Returns the number of bytes in new
+/// files of their own.
 pub(crate) fn store_contents(
     planned: &mut PlannedFolders,
     source: &ScannedTree<'_>,
+    earlier: &EarlierReads,
     storer: &FileStorer<'_>,
     failures: &Failures,
 ) -> u64 {
     let units = units(planned);
-    let (added, grown) = (AtomicU64::new(0), AtomicI64::new(0));
-    let storing = Storing { source, storer, failures, added: &added, grown: &grown };
+    let listed = ListedFiles::new(source.tree, source.root, earlier);
+    let (added, grown, left_out) = (AtomicU64::new(0), AtomicI64::new(0), AtomicU64::new(0));
+    let storing = Storing { source, listed, storer, failures, added, grown, left_out };
     let stored = on_cores(units.len(), 1, |nth| {
         let Unit { making, files } = &units[nth];
         storing.unit(&planned.making[*making], files)
@@ -68,7 +91,9 @@ pub(crate) fn store_contents(
         let slots = &mut planned.making[*making].slots;
         files.iter().zip(stored).for_each(|(file, stored)| slots[file.slot as usize] = stored);
     }
-    planned.grown = grown.into_inner();
+    let Storing { listed, added, grown, left_out, .. } = storing;
+    (planned.grown, planned.left_out) = (grown.into_inner(), left_out.into_inner());
+    planned.displaced = listed.displaced();
     added.into_inner()
 }
 
@@ -89,16 +114,16 @@ fn units(planned: &PlannedFolders) -> Vec<Unit> {
 /// What the threads share.
 struct Storing<'a> {
     source: &'a ScannedTree<'a>,
+    listed: ListedFiles<'a>,
     storer: &'a FileStorer<'a>,
     failures: &'a Failures,
     /// Bytes in new files of their own.
-    added: &'a AtomicU64,
-    /// Bytes by which files have grown since the scan.
-    grown: &'a AtomicI64,
+    added: AtomicU64,
+    /// See [`PlannedFolders::grown`].
+    grown: AtomicI64,
+    /// See [`PlannedFolders::left_out`].
+    left_out: AtomicU64,
 }
-
-/// A directory, from its first use on.
-type OpenedDir = Option<io::Result<OwnedFd>>;
 
 impl Storing<'_> {
     /// Takes some files of a directory. Once the publication is broken, it takes no more.
@@ -110,7 +135,8 @@ impl Storing<'_> {
         let mut packed = self.storer.packed(&making.path, first_name).peekable();
         let mut opened = None;
         let mut stored = Vec::with_capacity(files.len());
-        for &WantedFile { index, old, .. } in files {
+        for wanted in files {
+            let WantedFile { index, old, .. } = *wanted;
             let Some((_, entry)) = entries.find(|(at, _)| *at == index) else { break };
             if self.storer.broken.get().is_some() {
                 break;
@@ -119,7 +145,7 @@ impl Storing<'_> {
                 Some(file) => self.storer.store_packed(&file, old).map(|content| {
                     Slot::Stored(content, listed.stamps.get(index as usize).copied().unwrap_or(0))
                 }),
-                None => self.read(making, &entry, old, &mut opened),
+                None => self.read(making, &entry, wanted, &mut opened),
             };
             stored.push(file.unwrap_or_else(|error| self.failed(making, &entry, &error)));
         }
@@ -130,25 +156,36 @@ impl Storing<'_> {
         &self,
         making: &Making,
         entry: &Entry<'_>,
-        old: Option<ContentRef>,
+        &WantedFile { index, old, .. }: &WantedFile,
         opened: &mut OpenedDir,
     ) -> io::Result<Slot> {
-        let dir = opened.get_or_insert_with(|| self.source.root.dir(&making.path));
-        let dir = dir.as_ref().map_err(|error| io::Error::from(error.kind()))?;
-        let stored = self.storer.store_file(dir.as_fd(), entry.name, old)?;
-        self.added.fetch_add(stored.added, Relaxed);
+        let place = EntryPlace { dir: making.dir, index };
+        let live = match self.listed.find(&making.path, entry.name, place, opened)? {
+            Found::Read(live) => live,
+            Found::Open(file) => {
+                let stamps = &self.source.tree.dirs[making.dir as usize].stamps;
+                let stamp = stamps.get(index as usize).copied().unwrap_or(0);
+                let stored = self.storer.store_file(file, stamp, old)?;
+                self.added.fetch_add(stored.added, Relaxed);
+                stored
+            }
+        };
         if let Kind::File { size } = entry.kind {
-            self.grown.fetch_add(stored.len as i64 - size as i64, Relaxed);
+            self.grown.fetch_add(live.len as i64 - size as i64, Relaxed);
         }
-        if stored.kept_changing {
+        if live.kept_changing {
             self.failures.add_in_motion(&path_of(making, entry));
         }
-        Ok(Slot::Read(Box::new(stored)))
+        Ok(Slot::Read(Box::new(live)))
     }
 
     fn failed(&self, making: &Making, entry: &Entry<'_>, error: &io::Error) -> Slot {
         if self.storer.broken.get().is_some() {
             return Slot::Failed;
+        }
+        self.left_out.fetch_add(1, Relaxed);
+        if let Kind::File { size } = entry.kind {
+            self.grown.fetch_sub(size as i64, Relaxed);
         }
         if error.kind() == io::ErrorKind::NotFound {
             return Slot::Gone;

@@ -2,36 +2,43 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     sync::OnceLock,
 };
 
 use rustix::{fs::Stat, io::Errno};
 
 use super::{
-    read_until_quiet::{Attempt, KeptRead, ReadLive, is_unwritten, read_until_quiet},
+    read_until_quiet::{Attempt, KeptRead, OpenFile, ReadLive, ScanTerms, is_unwritten, read_until_quiet},
     written_by_run::{PackedFile, WrittenFiles},
 };
 use crate::{
-    attrs::Attrs,
+    attrs::{Attrs, AttrsBuf},
     destination::write_all,
-    entry::{Entry, Kind, Meta, Time},
+    entry::{Entry, Kind, Meta},
     hash::ContentId,
     monitor::Monitor,
     path::RelPath,
     snapshot::store::{ContentRef, Engine, Home, Packing, PartFile, id_of_visited, regular, write_data},
-    sys::{file_part::Slice, stat::meta_of},
+    sys::{
+        file_part::Slice,
+        stat::{Identity, meta_of},
+    },
 };
 
 /// A file at the moment when its content was taken.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct LiveFile {
+    /// The file itself, whatever names lead to it.
+    pub identity: Identity,
     /// Its content; none if it is empty.
     pub content: Option<ContentRef>,
     /// Its length in bytes.
     pub len: u64,
     /// Its metadata.
     pub meta: Meta,
+    /// Its attributes; `None` if they are those that the scan has listed.
+    pub attrs: Option<AttrsBuf>,
     /// Its stamp, 0, or [`IN_MOTION`](crate::tree::stamps::IN_MOTION).
     pub stamp: u64,
     /// Whether it changed in each attempt to read it.
@@ -41,8 +48,9 @@ pub(crate) struct LiveFile {
 }
 
 impl LiveFile {
-    /// Returns the listing's entry for the file.
-    pub(crate) fn entry<'a>(&self, name: &'a [u8], attrs: Attrs<'a>) -> Entry<'a> {
+    /// Returns the listing's entry for the file, for which the scan has listed these attributes.
+    pub(crate) fn entry<'a>(&'a self, name: &'a [u8], listed: Attrs<'a>) -> Entry<'a> {
+        let attrs = self.attrs.as_ref().map_or(listed, AttrsBuf::as_attrs);
         Entry { name, kind: Kind::File { size: self.len }, meta: self.meta, attrs }
     }
 }
@@ -52,10 +60,7 @@ impl LiveFile {
 pub(crate) struct FileStorer<'a> {
     pub packing: &'a Packing<'a>,
     pub engine: Engine,
-    /// Files that changed at this time or later get no stamp.
-    pub before: Time,
-    /// The file system of the volume's root.
-    pub device: u64,
+    pub terms: ScanTerms,
     /// The files that the preceding run wrote.
     pub written: Option<&'a WrittenFiles>,
     pub monitor: &'a Monitor,
@@ -64,17 +69,20 @@ pub(crate) struct FileStorer<'a> {
 }
 
 impl FileStorer<'_> {
-    /// Takes the content of the file `name` in `dir`. `old` is its content in the last snapshot.
+    /// Takes the content of an open file, which has the stamp `listed` in its listing. `old` is its content in the last
+    /// snapshot.
     pub(crate) fn store_file(
         &self,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        opened: OpenFile,
+        listed: u64,
         old: Option<ContentRef>,
     ) -> io::Result<LiveFile> {
         self.go_on()?;
-        let KeptRead { content, stat, stamp, kept_changing } =
-            read_until_quiet(&mut &*self, dir, name, self.before, self.device)?;
-        Ok(LiveFile { kept_changing, ..self.store_read(content, old, &stat, stamp)? })
+        let KeptRead { content, stat, attrs, stamp, kept_changing } =
+            read_until_quiet(&mut &*self, opened, listed, self.terms)?;
+        let StoredRead { content, len, added } = self.store_read(content, old)?;
+        let (identity, meta) = (Identity::of(&stat), meta_of(&stat));
+        Ok(LiveFile { identity, content, len, meta, attrs, stamp, kept_changing, added })
     }
 
     /// Returns the new files of a directory that the run has packed, from the first of these names on.
@@ -106,28 +114,21 @@ impl FileStorer<'_> {
         self.stored(self.monitor.check())
     }
 
-    /// Stores what was read of a file that had the status `stat` before.
-    fn store_read(
-        &self,
-        read: ReadContent,
-        old: Option<ContentRef>,
-        stat: &Stat,
-        stamp: u64,
-    ) -> io::Result<LiveFile> {
-        let (content, len, added) = match read {
+    /// Stores what was read of a file.
+    fn store_read(&self, read: ReadContent, old: Option<ContentRef>) -> io::Result<StoredRead> {
+        match read {
             ReadContent::Small(bytes) => {
                 // Packed content counts with the length of the pack.
                 let content = if bytes.is_empty() { None } else { Some(self.pack(&bytes, old)?) };
-                (content, bytes.len() as u64, 0)
+                Ok(StoredRead { content, len: bytes.len() as u64, added: 0 })
             }
             ReadContent::Own { part, id, len } => {
                 let content = ContentRef { id, home: Home::Own };
                 let is_stored = self.is_stored(&content, len);
                 let is_new = self.stored(self.packing.name(&part, id, is_stored))?;
-                (Some(content), len, if is_new { len } else { 0 })
+                Ok(StoredRead { content: Some(content), len, added: if is_new { len } else { 0 } })
             }
-        };
-        Ok(LiveFile { content, len, meta: meta_of(stat), stamp, kept_changing: false, added })
+        }
     }
 
     fn pack(&self, bytes: &[u8], old: Option<ContentRef>) -> io::Result<ContentRef> {
@@ -224,4 +225,11 @@ pub(crate) enum ReadContent {
     Small(Vec<u8>),
     /// Content in a file of the store that has no final name.
     Own { part: String, id: ContentId, len: u64 },
+}
+
+/// What was read of a file and is in the store. The fields are those of [`LiveFile`].
+struct StoredRead {
+    content: Option<ContentRef>,
+    len: u64,
+    added: u64,
 }

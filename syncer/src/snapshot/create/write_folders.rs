@@ -5,7 +5,6 @@ use super::{
     small_changes::small_changes,
 };
 use crate::{
-    entry::Kind,
     hash::TreeDigest,
     listing::{Listing, ListingBuilder},
     snapshot::store::{EncodedFolder, Folder, FolderRef, Packing, Store, with_check},
@@ -110,7 +109,7 @@ fn is_as_listed(listing: &Listing, slots: &[Slot]) -> bool {
     let files = listing.iter().filter(|entry| entry.kind.has_content());
     files.zip(slots).all(|(entry, slot)| match slot {
         Slot::Stored(..) => true,
-        Slot::Read(taken) => entry.kind == Kind::File { size: taken.len } && entry.meta == taken.meta,
+        Slot::Read(taken) => taken.entry(entry.name, entry.attrs) == entry,
         Slot::Wanted(_) | Slot::Gone | Slot::Failed => false,
     })
 }

@@ -2,22 +2,24 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
 };
 
 use rustix::fs::Stat;
 
 use super::offsite_store::OffsiteStore;
 use crate::{
-    entry::Time,
     hash::ContentId,
     monitor::Monitor,
     snapshot::{
         copy::{ContentPiece, PIECE_BYTES, next_data},
-        create::{Attempt, LiveFile, ReadLive, read_until_quiet},
+        create::{Attempt, KeptRead, LiveFile, OpenFile, ReadLive, ScanTerms, read_until_quiet},
         store::{ContentRef, Home, SnapshotError, regular},
     },
-    sys::{file_part::Slice, stat::meta_of},
+    sys::{
+        file_part::Slice,
+        stat::{Identity, meta_of},
+    },
 };
 
 /// The most zeros that are passed on between two checks for a stop: a store hashes them.
@@ -51,31 +53,28 @@ impl From<SnapshotError> for NotRead {
 
 /// Reads files of one tree.
 pub(crate) struct OffsiteReader<'a> {
-    /// Files that changed at this time or later get no stamp.
-    before: Time,
-    /// The file system of the tree's root.
-    device: u64,
+    terms: ScanTerms,
     monitor: &'a Monitor,
     buffer: Vec<u8>,
 }
 
 impl<'a> OffsiteReader<'a> {
-    pub(crate) fn new(before: Time, device: u64, monitor: &'a Monitor) -> Self {
-        Self { before, device, monitor, buffer: vec![0; PIECE_BYTES as usize] }
+    pub(crate) fn new(terms: ScanTerms, monitor: &'a Monitor) -> Self {
+        Self { terms, monitor, buffer: vec![0; PIECE_BYTES as usize] }
     }
 
-    /// Takes the content of the file `name` in `dir` into the store.
+    /// Takes the content of an open file, which has the stamp `listed` in its listing, into the store.
     pub(crate) fn read(
         &mut self,
         store: &mut dyn OffsiteStore,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
+        opened: OpenFile,
+        listed: u64,
     ) -> Result<LiveFile, NotRead> {
-        let (before, device) = (self.before, self.device);
-        let read = read_until_quiet(&mut ReadInto { reader: self, store }, dir, name, before, device)?;
-        let (len, meta) = (read.stat.st_size as u64, meta_of(&read.stat));
-        let (content, stamp, kept_changing) = (read.content, read.stamp, read.kept_changing);
-        Ok(LiveFile { content, len, meta, stamp, kept_changing, added: 0 })
+        let terms = self.terms;
+        let KeptRead { content, stat, attrs, stamp, kept_changing } =
+            read_until_quiet(&mut ReadInto { reader: self, store }, opened, listed, terms)?;
+        let (identity, len, meta) = (Identity::of(&stat), stat.st_size as u64, meta_of(&stat));
+        Ok(LiveFile { identity, content, len, meta, attrs, stamp, kept_changing, added: 0 })
     }
 
     /// Reads as much of a file as its status says, and passes its holes on as such.
@@ -148,10 +147,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::snapshot::{
-        check::{ReadPace, StoreShare, Verified},
-        offsite::{ChangeRoots, JudgeRoots, ReceiveOldFolder, RemovedSnapshots, VerifiedShare},
-        store::{Folder, FolderId, Roots, Snapshot},
+    use crate::{
+        entry::Time,
+        kept_xattrs::Classes,
+        snapshot::{
+            check::{ReadPace, StoreShare, Verified},
+            offsite::{ChangeRoots, JudgeRoots, ReceiveOldFolder, RemovedSnapshots, VerifiedShare},
+            store::{Folder, FolderId, Roots, Snapshot},
+        },
     };
 
     /// A store that notes the zeros that it takes, and does nothing else.
@@ -209,10 +212,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = std::fs::File::create(dir.path().join("sparse")).unwrap();
         file.set_len(1 << 40).unwrap();
-        let (dir, time) = (std::fs::File::open(dir.path()).unwrap(), Time::default());
+        let dir = std::fs::File::open(dir.path()).unwrap();
+        let opened = OpenFile::open(dir.as_fd(), b"sparse").unwrap();
+        let terms = ScanTerms { before: Time::default(), device: 0, attrs: Classes::ALL };
         let monitor = Monitor::canceled_at(3);
         let mut store = CountedZeros::default();
-        let read = OffsiteReader::new(time, 0, &monitor).read(&mut store, dir.as_fd(), b"sparse");
+        let read = OffsiteReader::new(terms, &monitor).read(&mut store, opened, 0);
         assert!(matches!(read, Err(NotRead::Store(_))));
         assert_eq!(store.taken, 2 * HOLE_BYTES);
     }

@@ -135,7 +135,8 @@ mod tests {
             let failures = Failures::default();
             let tree = scan(root, &options, &failures, &monitor).unwrap();
             let root_meta = FullMeta { meta: tree.root_meta, attrs: tree.root_attrs.clone() };
-            let source = ScannedTree { tree: &tree, root, root_meta, before, began: before, written: None };
+            let source =
+                ScannedTree { tree: &tree, options: &options, root, root_meta, began: before, written: None };
             publish::publish(
                 &mut writer,
                 &source,
