@@ -108,8 +108,7 @@ impl RepairPlan {
     /// Begins anew where no list can be read.
     fn begin(newest: u64) -> Result<Self, BucketError> {
         let mut list = StoreList::default();
-        // A writer that knows a lost list finds another number, and with it that what it needs is not listed any more.
-        list.roots.collections = u32::from_le_bytes(random()?).into();
+        list.roots.collections = unseen_collections()?;
         Ok(Self { newest, list, indexes: None, steps: vec![StoreRepairStep::BeginList] })
     }
 
@@ -137,8 +136,7 @@ impl RepairPlan {
             steps.extend(not_whole.map(|it| StoreRepairStep::NotWhole(it.id)));
         }
         let mut list = known.list;
-        // A prune may have followed the list, so this is to be none that a writer has seen.
-        list.roots.collections += newest.saturating_sub(read) + 1;
+        list.roots.collections = unseen_collections()?;
         Ok(Self { newest, list, indexes, steps })
     }
 
@@ -154,12 +152,20 @@ impl RepairPlan {
                 Ok((newest, self.list.clone()))
             },
             &mut |list| {
-                list.indexes = indexes.clone().unwrap_or(list.indexes.clone());
+                if let Some(indexes) = &indexes {
+                    list.indexes.clone_from(indexes);
+                }
                 Ok(is_ours.get())
             },
         )?;
         Ok(is_ours.get())
     }
+}
+
+/// Returns a number of prunes that no writer has seen: one that knows a list which is lost then looks whether all that
+/// it needs is still there.
+fn unseen_collections() -> Result<u64, BucketError> {
+    Ok(u32::from_le_bytes(random()?).into())
 }
 
 /// Returns what indexes may name: an index says of a directory that all below it is there.

@@ -210,4 +210,8 @@ fn a_name_that_no_list_can_follow_is_that_of_none() {
     fs::write(bucket.path("of/web/lists/0000000000000000"), "something else").unwrap();
     assert_eq!(listed(&ok(&bucket, &["list", "--json", URL])), ids);
     assert_eq!(count(&push(&bucket, &from), "present"), 2);
+    fs::remove_file(bucket.path("of/web/lists/0000000000000000")).unwrap();
+    fs::write(bucket.path("of/web/lists/0000000000000001"), "something else").unwrap();
+    let said = run(&bucket, &["repair", "--apply", URL]);
+    assert!(said.code == Some(5) && said.stderr.contains("what was just written is not there"), "{said:?}");
 }

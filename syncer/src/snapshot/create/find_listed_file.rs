@@ -75,8 +75,8 @@ impl<'a> ListedFiles<'a> {
         Self { tree, root, earlier, other_names: OnceLock::new(), displaced: Mutex::default() }
     }
 
-    /// Finds the file at a place of the listings: `name` in the directory `dir`, which is opened unless it is. If another
-    /// file has its name, takes that one and notes the listed one as displaced, unless that has another name.
+    /// Finds the file at a place of the listings: `name` in the directory `dir`, which is opened unless it is. If
+    /// another file has its name, takes that one and notes the listed one as displaced, unless that has another name.
     ///
     /// # Errors
     /// If it cannot be opened, or its name leads to no file.
