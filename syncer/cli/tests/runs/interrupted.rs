@@ -326,7 +326,8 @@ fn an_update_that_was_cut_off_costs_no_more_than_what_is_left_of_it() {
         tree::file(&pair.source.join("large"), &old);
         pair.sync("the old version");
         tree::file(&pair.source.join("large"), &content);
-        let (source, sink, _relay) = pair.start_relayed(100_000_000, &FORCED);
+        // So slow that the ends are killed before all has arrived.
+        let (source, sink) = pair.start_both(&["--delete", "--force", "--bandwidth-limit=50M"], &[]);
         pair.wait_for_staged(STAGED);
         [&source, &sink].iter().for_each(|end| end.signal(Signal::KILL));
         drop([source.wait(), sink.wait()]);

@@ -1,4 +1,5 @@
-//! A move whose destination is its source, in part or in whole, removes nothing: what would be removed is the only copy.
+//! A move whose destination is its source, in part or in whole, removes nothing: what would be removed is the only
+//! copy.
 
 use crate::common::prelude::*;
 

@@ -1,5 +1,5 @@
-//! Files that are moved, replaced or deleted while a snapshot is taken: none that was there all the time is missing, and
-//! none has the content or the rights of another.
+//! Files that are moved, replaced or deleted while a snapshot is taken: none that was there all the time is missing,
+//! and none has the content or the rights of another.
 
 use std::{os::unix::fs::chown, process::Stdio};
 
