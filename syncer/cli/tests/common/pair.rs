@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Output,
 };
@@ -208,16 +207,6 @@ impl Pair {
         let relay = Relay::holding(sink.listening(), bytes);
         let source = self.start_send(&["--connect", &relay.address().to_string()], flags);
         (source, sink, relay)
-    }
-
-    /// Waits until files that the sink stages have this many bytes on disk together.
-    #[track_caller]
-    pub fn wait_for_staged(&self, bytes: u64) {
-        let staging = self.destination.join(".volferry/staging");
-        until_written(&staging, || {
-            let lengths = self.staged().into_iter().filter_map(|name| fs::metadata(staging.join(name)).ok());
-            lengths.map(|metadata| metadata.blocks() * 512).sum::<u64>() >= bytes
-        });
     }
 
     /// Waits until the sink has recorded the arrival of this many bytes of very large files.
