@@ -31,7 +31,7 @@ use crate::{
     },
     sys::{read_xattrs::AttrReader, root::Root, spill_to_file::Spool},
     tree::{
-        dir::{Beyond, Dir, ROOT},
+        dir::{Beyond, Dir, DirId, ROOT},
         seek::seek,
         stamps::Stamps,
     },
@@ -110,25 +110,17 @@ impl Walk<'_> {
                 return self.give_up(work, error, part);
             }
         };
-        let first_child = self.queue.number(listing.dirs());
         let digest = listing.digest();
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
-        let fd = Arc::new(fd);
-        let at = || At::Below(Arc::clone(&fd));
-        let mut below = subdirectories(&work.path, at, &listing, first_child, rules.as_ref());
-        self.recognise(work, &mut below);
-        elsewhere.iter().for_each(|(nth, beyond)| below[*nth].beyond = *beyond);
-        work.paths.iter().for_each(|paths| limit(&mut below, paths));
-        self.queue_all(work, below, part);
+        let first_child = self.queue_below(work, fd, &listing, rules.as_ref(), &elsewhere, part);
         part.totals.entries += listing.len() as u64;
         part.owners.merge(owners);
         let (beyond, bytes, seen) = (work.beyond, part.totals.bytes - totals.bytes, Stamps::unknown());
-        let rules = text;
         let mut dir = Dir {
             listing,
             first_child,
             digest,
-            rules,
+            rules: text,
             leaves_out,
             inode,
             beyond,
@@ -142,6 +134,28 @@ impl Walk<'_> {
             dir.seen = dir.stamps_with(std::iter::empty());
         }
         part.dirs.push((work.id, dir));
+    }
+
+    /// Queues the directories of a listing of `fd`, those `elsewhere` with what they are on. Returns the first one's
+    /// number.
+    fn queue_below(
+        &self,
+        work: &PendingDir,
+        fd: OwnedFd,
+        listing: &Listing,
+        rules: Option<&Arc<Rules>>,
+        elsewhere: &[(usize, Beyond)],
+        part: &mut WorkerTree,
+    ) -> DirId {
+        let first = self.queue.number(listing.dirs());
+        let fd = Arc::new(fd);
+        let at = || At::Below(Arc::clone(&fd));
+        let mut below = subdirectories(&work.path, at, listing, first, rules);
+        self.recognise(work, &mut below);
+        elsewhere.iter().for_each(|(nth, beyond)| below[*nth].beyond = *beyond);
+        work.paths.iter().for_each(|paths| limit(&mut below, paths));
+        self.queue_all(work, below, part);
+        first
     }
 
     /// Finds a directory in the earlier scan.

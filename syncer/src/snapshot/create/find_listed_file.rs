@@ -10,7 +10,7 @@ use std::{
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::{read_until_quiet::OpenFile, store_live_file::LiveFile};
+use super::{read_until_quiet::OpenedFile, store_live_file::LiveFile};
 use crate::{
     links::{EntryPlace, paths},
     path::RelPath,
@@ -30,9 +30,9 @@ pub(crate) struct Displaced {
 }
 
 /// What was found in the place of a listed file.
-pub(crate) enum Found {
+pub(crate) enum LocatedFile {
     /// A file to be read: the listed one, or the one that has its name now.
-    Open(OpenFile),
+    Open(OpenedFile),
     /// A file that an earlier look has read.
     Read(LiveFile),
 }
@@ -86,28 +86,28 @@ impl<'a> ListedFiles<'a> {
         name: &[u8],
         place: EntryPlace,
         opened: &mut OpenedDir,
-    ) -> io::Result<Found> {
+    ) -> io::Result<LocatedFile> {
         let listed = self.tree.dirs[place.dir as usize].inode_at(place.index);
         let folder = opened.get_or_insert_with(|| self.root.dir(dir));
         let folder = folder.as_ref().map_err(|error| {
             error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
         });
-        let found = folder.and_then(|folder| OpenFile::open(folder.as_fd(), name));
+        let found = folder.and_then(|folder| OpenedFile::open(folder.as_fd(), name));
         let is_elsewhere = match &found {
             Ok(file) => !is_inode(file, listed),
             Err(error) => leads_elsewhere(error),
         };
         if is_elsewhere {
             if let Some(file) = self.by_other_name(place, listed) {
-                return Ok(Found::Open(file));
+                return Ok(LocatedFile::Open(file));
             }
             let leads = self.other_names().contains_key(&place);
             self.displaced.lock().push(Displaced { place, inode: listed, leads });
         }
         let found = found?;
         match self.earlier.get(dir, name).filter(|live| live.identity == Identity::of(&found.stat)) {
-            Some(live) => Ok(Found::Read(live.clone())),
-            None => Ok(Found::Open(found)),
+            Some(live) => Ok(LocatedFile::Read(live.clone())),
+            None => Ok(LocatedFile::Open(found)),
         }
     }
 
@@ -117,10 +117,10 @@ impl<'a> ListedFiles<'a> {
     }
 
     /// Opens the file with several names that is listed at a place by another one of them.
-    fn by_other_name(&self, place: EntryPlace, inode: Option<u32>) -> Option<OpenFile> {
+    fn by_other_name(&self, place: EntryPlace, inode: Option<u32>) -> Option<OpenedFile> {
         let open = |path: &RelPath| {
             let (dir, name) = path.split_last()?;
-            let file = OpenFile::open(self.root.dir(&dir).ok()?.as_fd(), name).ok()?;
+            let file = OpenedFile::open(self.root.dir(&dir).ok()?.as_fd(), name).ok()?;
             (inode.is_some() && is_inode(&file, inode)).then_some(file)
         };
         self.other_names().get(&place)?.iter().find_map(open)
@@ -137,7 +137,7 @@ impl<'a> ListedFiles<'a> {
 }
 
 /// Returns whether an open file has this inode, as far as that is known.
-fn is_inode(file: &OpenFile, folded: Option<u32>) -> bool {
+fn is_inode(file: &OpenedFile, folded: Option<u32>) -> bool {
     folded.is_none_or(|folded| fold_inode(file.stat.st_ino) == folded)
 }
 

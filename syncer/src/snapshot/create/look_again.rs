@@ -174,7 +174,7 @@ mod tests {
         scan::scan,
         snapshot::{
             create::{
-                Found, ListedFiles, create_snapshot::lock_volume, find_unchanged::plan, options_of,
+                ListedFiles, LocatedFile, create_snapshot::lock_volume, find_unchanged::plan, options_of,
                 publish::publish,
             },
             store::{FolderRef, KnownDamage, Labels, Snapshot, Store, Writer},
@@ -418,7 +418,10 @@ mod tests {
             let listed = ListedFiles::new(source.tree, root, earlier);
             let place = EntryPlace { dir: 0, index: 0 };
             let found = listed.find(&RelPath::root(), (looks - 1).to_string().as_bytes(), place, &mut None);
-            assert!(!matches!(found, Ok(Found::Open(_) | Found::Read(_))), "its name leads nowhere");
+            assert!(
+                !matches!(found, Ok(LocatedFile::Open(_) | LocatedFile::Read(_))),
+                "its name leads nowhere"
+            );
             planned.displaced = listed.displaced();
             Ok(planned)
         });

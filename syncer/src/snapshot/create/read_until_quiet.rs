@@ -40,13 +40,13 @@ pub(crate) struct ScanTerms {
 
 /// A live file that is open for reading.
 #[derive(Debug)]
-pub(crate) struct OpenFile {
+pub(crate) struct OpenedFile {
     pub file: OwnedFd,
     /// Its status when it was opened.
     pub stat: Stat,
 }
 
-impl OpenFile {
+impl OpenedFile {
     /// Opens the file `name` in `dir`.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ pub(crate) trait ReadLive {
 /// Reads an open file, which the scan has listed with the stamp `listed`, or which has taken the place of such a file.
 pub(crate) fn read_until_quiet<R: ReadLive>(
     reader: &mut R,
-    OpenFile { file, stat: mut opened }: OpenFile,
+    OpenedFile { file, stat: mut opened }: OpenedFile,
     listed: u64,
     terms: ScanTerms,
 ) -> Result<KeptRead<R::Content>, R::Error> {

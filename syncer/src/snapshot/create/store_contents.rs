@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    find_listed_file::{EarlierReads, Found, ListedFiles, OpenedDir},
+    find_listed_file::{EarlierReads, ListedFiles, LocatedFile, OpenedDir},
     find_unchanged::{Making, PlannedFolders, Slot, WantedFile},
     read_until_quiet::ScanTerms,
     store_live_file::FileStorer,
@@ -161,8 +161,8 @@ impl Storing<'_> {
     ) -> io::Result<Slot> {
         let place = EntryPlace { dir: making.dir, index };
         let live = match self.listed.find(&making.path, entry.name, place, opened)? {
-            Found::Read(live) => live,
-            Found::Open(file) => {
+            LocatedFile::Read(live) => live,
+            LocatedFile::Open(file) => {
                 let stamps = &self.source.tree.dirs[making.dir as usize].stamps;
                 let stamp = stamps.get(index as usize).copied().unwrap_or(0);
                 let stored = self.storer.store_file(file, stamp, old)?;

@@ -9,7 +9,7 @@ use std::{
 use rustix::{fs::Stat, io::Errno};
 
 use super::{
-    read_until_quiet::{Attempt, KeptRead, OpenFile, ReadLive, ScanTerms, is_unwritten, read_until_quiet},
+    read_until_quiet::{Attempt, KeptRead, OpenedFile, ReadLive, ScanTerms, is_unwritten, read_until_quiet},
     written_by_run::{PackedFile, WrittenFiles},
 };
 use crate::{
@@ -73,7 +73,7 @@ impl FileStorer<'_> {
     /// snapshot.
     pub(crate) fn store_file(
         &self,
-        opened: OpenFile,
+        opened: OpenedFile,
         listed: u64,
         old: Option<ContentRef>,
     ) -> io::Result<LiveFile> {

@@ -13,7 +13,7 @@ use crate::{
     monitor::Monitor,
     snapshot::{
         copy::{ContentPiece, PIECE_BYTES, next_data},
-        create::{Attempt, KeptRead, LiveFile, OpenFile, ReadLive, ScanTerms, read_until_quiet},
+        create::{Attempt, KeptRead, LiveFile, OpenedFile, ReadLive, ScanTerms, read_until_quiet},
         store::{ContentRef, Home, SnapshotError, regular},
     },
     sys::{
@@ -67,7 +67,7 @@ impl<'a> OffsiteReader<'a> {
     pub(crate) fn read(
         &mut self,
         store: &mut dyn OffsiteStore,
-        opened: OpenFile,
+        opened: OpenedFile,
         listed: u64,
     ) -> Result<LiveFile, NotRead> {
         let terms = self.terms;
@@ -213,7 +213,7 @@ mod tests {
         let file = std::fs::File::create(dir.path().join("sparse")).unwrap();
         file.set_len(1 << 40).unwrap();
         let dir = std::fs::File::open(dir.path()).unwrap();
-        let opened = OpenFile::open(dir.as_fd(), b"sparse").unwrap();
+        let opened = OpenedFile::open(dir.as_fd(), b"sparse").unwrap();
         let terms = ScanTerms { before: Time::default(), device: 0, attrs: Classes::ALL };
         let monitor = Monitor::canceled_at(3);
         let mut store = CountedZeros::default();

@@ -24,8 +24,9 @@ use crate::{
     report::Failures,
     snapshot::{
         create::{
-            EarlierReads, Found, ListedFiles, LiveFile, MadeSnapshot, Making, PlannedFolders, ScannedTree,
-            SettledTree, Slot, WantedFile, assemble, digest_of, path_of, read_until_settled, record, seen_of,
+            EarlierReads, ListedFiles, LiveFile, LocatedFile, MadeSnapshot, Making, PlannedFolders,
+            ScannedTree, SettledTree, Slot, WantedFile, assemble, digest_of, path_of, read_until_settled,
+            record, seen_of,
         },
         store::{
             ContentRef, Engine, FolderRef, Labels, ObjectRef, Purpose, Snapshot, SnapshotError, SnapshotId,
@@ -128,8 +129,8 @@ fn read_contents(
             let place = EntryPlace { dir: making.dir, index: nth };
             let stamp = dir.stamps.get(nth as usize).copied().unwrap_or(0);
             let read = match listed.find(&making.path, entry.name, place, &mut opened) {
-                Ok(Found::Read(live)) => Ok(live),
-                Ok(Found::Open(file)) => reader.read(store, file, stamp),
+                Ok(LocatedFile::Read(live)) => Ok(live),
+                Ok(LocatedFile::Open(file)) => reader.read(store, file, stamp),
                 Err(error) => Err(NotRead::File(error)),
             };
             let size = if let Kind::File { size } = entry.kind { size } else { 0 };
