@@ -375,6 +375,11 @@ struct DirLister {
     dirs: usize,
 }
 
+/// Shares a list. The empty one, that of each directory of a usual scan, costs no memory.
+fn shared<T>(list: Vec<T>) -> Arc<[T]> {
+    if list.is_empty() { Arc::default() } else { list.into() }
+}
+
 impl DirLister {
     /// Adds an entry of an earlier scan.
     fn reuse(&mut self, reused: &Stamped<'_>, part: &mut WorkerTree) -> io::Result<()> {
@@ -405,14 +410,16 @@ impl DirLister {
         part.has_unstorable |= entry.kind == Kind::Socket || entry.attrs.has(UNREADABLE);
         self.owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
         part.totals.newest = part.totals.newest.max(entry.meta.mtime);
-        self.stamps.extend(stamp);
-        self.inodes.extend(stamp.map(|_| beside.inode));
+        if let Some(stamp) = stamp {
+            self.stamps.push(stamp);
+            self.inodes.push(beside.inode);
+        }
         self.builder.push(entry)
     }
 
     fn finish(self) -> io::Result<DirNames> {
         let Self { builder, leaves_out, owners, stamps, inodes, elsewhere, .. } = self;
-        let (listing, stamps, inodes) = (builder.finish()?, stamps.into(), inodes.into());
+        let (listing, stamps, inodes) = (builder.finish()?, shared(stamps), shared(inodes));
         Ok(DirNames { listing, leaves_out, owners, stamps, inodes, elsewhere })
     }
 }
