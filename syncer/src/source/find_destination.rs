@@ -20,7 +20,10 @@ use crate::{
         locate::each_upwards,
         root::{Root, each_name},
     },
-    tree::{Tree, dir::ROOT},
+    tree::{
+        Tree,
+        dir::{Dir, ROOT},
+    },
 };
 
 /// Refuses a move if the folder at `root`, one above it or a listed one below it is the destination of the run with
@@ -49,9 +52,10 @@ pub(crate) fn refuse_destination(root: &Root, tree: &Tree, stamp: Stamp) -> Resu
         return Err(refused("lies in"));
     }
     let mut paths = Paths::new(tree);
-    let mut below =
-        (ROOT + 1..).zip(tree.dirs.iter().skip(1)).filter_map(|(id, _)| root.dir(&paths.of(id)).ok());
-    if below.any(|dir| stamp_of(&dir).is_ok_and(is_it)) {
+    // The run leaves alone what is mounted where it lists nothing.
+    let is_left_out = |dir: &Dir| dir.leaves_out && dir.listing.is_empty();
+    let mut below = (ROOT..).zip(&tree.dirs).skip(1).filter(|(_, dir)| !is_left_out(dir));
+    if below.any(|(id, _)| root.dir(&paths.of(id)).is_ok_and(|dir| stamp_of(dir).is_ok_and(is_it))) {
         return Err(refused("contains"));
     }
     Ok(())

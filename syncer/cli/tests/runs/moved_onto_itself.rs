@@ -124,3 +124,16 @@ fn a_tree_that_is_the_destination_by_an_overlay_stays() {
         assert_stays(&merged.join(file));
     }
 }
+
+#[test]
+fn a_destination_on_another_file_system_in_the_source_is_none_of_it_where_those_are_left_out() {
+    for way in Way::ALL.into_iter().filter(|_| scratch::is_root()) {
+        let pair = Pair::new(way);
+        let _disk = Mount::tmpfs(&pair.destination, "8m");
+        tree::closed_file(&pair.source.join("file"), b"precious");
+        let _bound = Mount::bind(&pair.destination, &scratch::dir(&pair.source, "bound"));
+        pair.run(&[MOVES, "--one-file-system"]).assert_exit(ExitCode::Done);
+        assert!(!pair.source.join("file").exists(), "{way:?}");
+        assert_stays(&pair.destination.join("file"));
+    }
+}
