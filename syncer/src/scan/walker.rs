@@ -110,8 +110,7 @@ impl Walk<'_> {
                 return self.give_up(work, error, part);
             }
         };
-        let digest = listing.digest();
-        let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
+        let (digest, inode) = (listing.digest(), rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino));
         let first_child = self.queue_below(work, fd, &listing, rules.as_ref(), &elsewhere, part);
         part.totals.entries += listing.len() as u64;
         part.owners.merge(owners);

@@ -182,7 +182,7 @@ mod tests {
     };
 
     /// A volume that is changed between the scan and the publication of a snapshot.
-    struct Volume {
+    struct LiveVolume {
         dir: TempDir,
         destination: Destination,
     }
@@ -190,7 +190,7 @@ mod tests {
     /// What a snapshot has: contents, or `->` and the path of the first name, by path; `...` for what it may lack.
     type Entries = BTreeMap<String, String>;
 
-    impl Volume {
+    impl LiveVolume {
         fn new() -> Self {
             let dir = TempDir::new().unwrap();
             let destination = lock_volume(&TreeLocation::from(dir.path())).unwrap();
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_file_with_several_names_is_read_by_one_that_still_leads_to_it() {
-        let volume = Volume::new();
+        let volume = LiveVolume::new();
         for (first, other) in [("gone", "z/gone"), ("replaced", "z/replaced"), ("linked", "z/linked")] {
             volume.write(other, "old");
             hard_link(volume.path(other), volume.path(first)).unwrap();
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn names_of_one_file_that_all_lead_elsewhere_are_what_they_are_now() {
-        let volume = Volume::new();
+        let volume = LiveVolume::new();
         for (first, other) in [("apart", "z/apart"), ("gone", "z/gone"), ("moved", "z/moved")] {
             volume.write(other, "old");
             hard_link(volume.path(other), volume.path(first)).unwrap();
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_moved_before_it_was_read_is_where_it_is_now() {
-        let volume = Volume::new();
+        let volume = LiveVolume::new();
         volume.write("a/unchanged", "unchanged");
         volume.entries(|| {});
         volume.write("b/file", "moved");
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_deleted_is_left_out_and_nothing_is_missing() {
-        let volume = Volume::new();
+        let volume = LiveVolume::new();
         volume.write("folder/temporary", "content");
         volume.write("folder/stays", "stays");
         volume.write("gone/file", "content");
@@ -360,7 +360,10 @@ mod tests {
             volume.write("folder/new", "new");
         });
         let read = [("folder", ""), ("folder/stays", "stays"), ("gone", "")];
-        assert_eq!(entries, expected(&read), "the listings are of the scan");
+        // With that inode, and made in the tick of the clock in which the scan began, it is taken for the deleted one
+        // that was moved, and all is listed once more.
+        let listed_anew = [("folder", ""), ("folder/new", "new"), ("folder/stays", "stays")];
+        assert!(entries == expected(&read) || entries == expected(&listed_anew), "{entries:?}");
     }
 
     fn set_attr(path: &Path, name: &str, value: &str) {
@@ -369,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_file_has_the_attributes_that_it_had_when_it_was_read() {
-        let volume = Volume::new();
+        let volume = LiveVolume::new();
         for name in ["replaced", "changed", "same"] {
             volume.write(name, "old");
             set_attr(&volume.path(name), "user.of", "old");
@@ -399,7 +402,7 @@ mod tests {
     /// Moves a file before each look.
     #[test]
     fn a_file_that_is_moved_again_and_again_is_named_as_failed() {
-        let volume = Volume::new();
+        let volume = LiveVolume::new();
         volume.write("0", "content");
         volume.write("stays", "stays");
         let (root, monitor, failures) = (volume.destination.root(), Monitor::default(), Failures::default());
