@@ -34,6 +34,7 @@ mod model;
 mod mount;
 mod network;
 mod offsite;
+mod planted;
 mod repair;
 mod restore;
 mod roundtrip;
