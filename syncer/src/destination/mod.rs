@@ -40,6 +40,7 @@ pub(crate) use state::adopted::is_adopted;
 pub(crate) use state::dirty_mark::{Scope, settles_doubt};
 pub(crate) use state::leftovers::Leftover;
 pub(crate) use state::lock_still_held::{Stamp, stamp_in};
+pub(crate) use state::own_file::{create_own, open_own, open_own_with_stat};
 pub(crate) use state::shard_board::{OtherShards, ShardBoard, ShardState, Stage};
 pub use state::state_dir::VolumeLock;
 pub(crate) use state::state_dir::{RunShard, StateDir};

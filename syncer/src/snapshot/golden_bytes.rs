@@ -55,7 +55,9 @@ fn the_log_has_the_bytes_that_it_always_had() {
     let dir = tempfile::tempdir().unwrap();
     let fd = fs::File::open(dir.path()).unwrap();
     let events: Vec<_> = (0..3).map(audit_log::tests::event).collect();
-    events.iter().for_each(|event| audit_log::append(fd.as_fd(), event, audit_log::Durable::Now).unwrap());
+    events
+        .iter()
+        .for_each(|event| audit_log::append(fd.as_fd(), event, &|_| false, audit_log::Durable::Now).unwrap());
     assert_eq!(fs::read(dir.path().join("audit")).unwrap(), AUDIT_1);
     assert_eq!(Log::decode(AUDIT_1), Log { events, broken: None });
 }

@@ -377,20 +377,29 @@ fn hops(path: &[u8]) -> std::vec::IntoIter<&[u8]> {
 }
 
 fn open_beneath(dir: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+    open_below(dir.as_fd(), path, access | DIR_FLAGS)
+}
+
+/// Opens the entry at `path` below `dir`, which exists, through no symbolic link. Its names must not contain `..`.
+pub(crate) fn open_below(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    match rustix::fs::openat2(dir, path, access | DIR_FLAGS, Mode::empty(), resolve) {
+    match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
         // An old kernel or a container's filter refuses the call: walk name by name, which is as safe and slower.
-        Err(Errno::NOSYS | Errno::PERM) => open_stepwise(dir, path, access),
+        Err(Errno::NOSYS | Errno::PERM) => open_stepwise(dir, path, flags),
         result => Ok(result?),
     }
 }
 
-fn open_stepwise(dir: &OwnedFd, path: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+fn open_stepwise(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let mut names = path.split(|&b| b == b'/').peekable();
     let mut at: Option<OwnedFd> = None;
     while let Some(name) = names.next() {
-        let access = if names.peek().is_some() { OFlags::PATH } else { access };
-        at = Some(open_child(at.as_ref().unwrap_or(dir), name, access)?);
+        let above = at.as_ref().map_or(dir, AsFd::as_fd);
+        at = Some(match names.peek() {
+            Some(_) => open_child(above, name, OFlags::PATH)?,
+            None => rustix::fs::openat(above, name, flags, Mode::empty())?,
+        });
     }
     at.ok_or_else(|| Errno::NOENT.into())
 }

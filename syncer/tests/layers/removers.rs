@@ -8,7 +8,8 @@ use crate::{
 };
 
 /// The modules that remove or rename directory entries, and those entries; no other module of the engine does so.
-const REMOVERS: [(&str, &str); 15] = [
+const REMOVERS: [(&str, &str); 16] = [
+    ("destination::state::own_file", "what has the name of a new file in .volferry"),
     ("destination::state::made_mark", "the name under which a mark is written"),
     ("destination::remove_old_versions", "entries of the destination"),
     ("destination::backup_dir", "empty folders that old versions take the names of"),

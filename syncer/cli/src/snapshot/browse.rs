@@ -144,7 +144,7 @@ pub(super) fn log(flags: &LogFlags) -> Result<ExitCode, SnapshotError> {
     } else {
         log.events.iter().for_each(|event| {
             say(&format!(
-                "{}  {:8}  {}  {}{}\n",
+                "{}  {:9}  {}  {}{}\n",
                 event.time,
                 event.action,
                 event.by,

@@ -37,6 +37,7 @@ mod mount;
 mod moved_meanwhile;
 mod network;
 mod offsite;
+mod planted;
 mod repair;
 mod restore;
 mod roundtrip;

@@ -158,12 +158,79 @@ fn damage_of_one_record_concerns_its_snapshot_only() {
     );
     let shown = volume.run("repair", &[]);
     assert!(shown.stdout.contains(&format!("bring back {second} from the record in its pack")), "{shown:?}");
-    assert!(!shown.stdout.contains(&first), "what was collected stays away: {shown:?}");
+    let stays_away = format!("leave out {first}: the log says that it was collected");
+    assert!(shown.stdout.contains(&stays_away), "{shown:?}");
     volume.ok("repair", &["--apply"]);
     assert_eq!(ids(&volume), [second.clone(), third]);
     assert_eq!(volume.ok("cat", &[&second, "dir/small"]), "second content");
     volume.ok("prune", &["--keep-last", "2"]);
     assert!(!volume.store("packs").join(&first).exists());
+    volume.ok("verify", &["--no-heal"]);
+}
+
+/// Makes a volume with three snapshots, each with a large file of its own, of which a prune that was killed after its
+/// line in the log, and before the list, would have kept the last.
+fn killed_prune() -> (Volume, Vec<String>) {
+    let volume = Volume::new();
+    let take = |nth: u64| {
+        fs::write(volume.path().join("small"), format!("{nth}")).unwrap();
+        fs::write(volume.path().join("large"), Rng::new(nth).bytes(100_000)).unwrap();
+        volume.create(&["--engine", "copy"])
+    };
+    let ids = (0..3).map(take).collect();
+    let before = store_of(&volume);
+    volume.ok("prune", &["--keep-last", "1"]);
+    let log = fs::read(volume.store("audit")).unwrap();
+    for (path, bytes) in before {
+        fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    fs::write(volume.store("audit"), log).unwrap();
+    (volume, ids)
+}
+
+#[test]
+fn what_a_killed_prune_would_have_collected_comes_back_when_the_list_is_lost_later() {
+    for is_followed in [false, true] {
+        let (volume, mut expected) = killed_prune();
+        assert_eq!(ids(&volume), expected);
+        if is_followed {
+            fs::write(volume.path().join("small"), "last").unwrap();
+            expected.push(volume.create(&[]));
+            let log = volume.run("log", &["--json"]).json();
+            let last = log.as_array().unwrap().iter().rev().nth(1).unwrap();
+            assert_eq!((&last["action"], &last["snapshots"]), (&"uncollect".into(), &expected[..2].into()));
+        }
+        ["roots", "roots.copy"].iter().for_each(|name| fs::remove_file(volume.store(name)).unwrap());
+        volume.ok("repair", &["--apply"]);
+        assert_eq!(ids(&volume), expected);
+        volume.ok("verify", &["--no-heal"]);
+        let pruned = volume.run("prune", &["--keep-last", "9", "--json"]).json();
+        assert_eq!(
+            (&pruned["removed"], &pruned["freedBytes"]),
+            (&serde_json::json!([]), &0.into()),
+            "{pruned}"
+        );
+    }
+}
+
+#[test]
+fn what_a_prune_has_collected_stays_away_when_the_list_is_lost_and_is_named() {
+    let (volume, ids_before) = killed_prune();
+    let before = store_of(&volume);
+    volume.ok("prune", &["--keep-last", "1"]);
+    ["roots", "roots.copy"].iter().for_each(|name| fs::remove_file(volume.store(name)).unwrap());
+    // Packs of which later snapshots need a part stay, and with them the records at their ends.
+    for (path, bytes) in before.iter().filter(|(path, _)| path.contains("/packs/")) {
+        fs::write(path, bytes).unwrap();
+    }
+    let shown = volume.run("repair", &[]);
+    for id in &ids_before[..2] {
+        let left_out = format!("leave out {id}: the log says that it was collected");
+        assert!(shown.stdout.contains(&left_out), "{shown:?}");
+    }
+    volume.ok("repair", &["--apply"]);
+    assert_eq!(ids(&volume), ids_before[2..]);
     volume.ok("verify", &["--no-heal"]);
 }
 

@@ -17,11 +17,12 @@ use std::{
 use contract::{Compare, RunParams};
 use parking_lot::Mutex;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT},
+    fs::{AtFlags, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT},
     io::Errno,
 };
 
 use crate::{
+    destination::state::own_file::open_own,
     entry::Time,
     sys::{root::each_name, stat::modified},
 };
@@ -97,9 +98,8 @@ impl DirtyMark {
     pub(crate) fn mark(&self, dir: BorrowedFd<'_>, scope: &Scope) -> io::Result<()> {
         let mut made = self.made.lock();
         if made.is_none() {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let name = name(self.shard, scope);
-            let file = rustix::fs::openat(dir, &name, flags, Mode::RUSR | Mode::WUSR)?;
+            let file = open_own(dir, &name, OFlags::WRONLY | OFlags::CREATE)?;
             if let Some(since) = self.since() {
                 set_since(&file, since)?;
             }

@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::sys::random::fill_random;
+use crate::{destination::state::own_file::open_own, sys::random::fill_random};
 
 pub(crate) const EPOCH: &[u8] = b"epoch";
 
@@ -41,8 +41,7 @@ pub(crate) struct Epoch {
 impl Epoch {
     /// Writes a new stamp to the `.volferry/` that is open as `dir`. The caller holds its lock.
     pub(crate) fn raise(dir: BorrowedFd<'_>) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, EPOCH, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = open_own(dir, EPOCH, OFlags::RDWR | OFlags::CREATE)?;
         let stamp = next(read(&file)?.unwrap_or_default())?;
         if rustix::io::pwrite(&file, &stamp, 0)? != stamp.len() {
             return Err(Errno::NOSPC.into());

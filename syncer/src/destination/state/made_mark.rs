@@ -19,6 +19,7 @@ use crate::{
     destination::{
         copy_bytes,
         state::{
+            own_file::create_own,
             state_names::{FOLDERS, MARK, NEW_MARK, SHARDS, is_made_by_runs, open_inside},
             volume_id::{NEW_VOLUME, VOLUME},
         },
@@ -62,9 +63,7 @@ pub(crate) fn check(dir: BorrowedFd<'_>, stat: &Stat, path: &Path) -> io::Result
 /// Writes the mark of the volume with this `id`, durably.
 pub(crate) fn write(dir: BorrowedFd<'_>, id: VolumeId) -> io::Result<()> {
     let text = text(dir, &rustix::fs::fstat(dir)?, &id.to_string())?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, NEW_MARK, flags, Mode::RUSR | Mode::WUSR)?;
-    rustix::fs::ftruncate(&file, text.len() as u64)?;
+    let file = create_own(dir, NEW_MARK)?;
     copy_bytes::write_all(file.as_fd(), text.as_bytes(), 0)?;
     rustix::fs::fsync(&file)?;
     Ok(rustix::fs::renameat(dir, NEW_MARK, dir, MARK)?)

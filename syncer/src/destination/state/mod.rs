@@ -6,6 +6,7 @@ pub(super) mod leftovers;
 pub(super) mod lock_still_held;
 pub(super) mod made_mark;
 pub(super) mod motion_notes;
+pub(super) mod own_file;
 pub(super) mod private_dir;
 pub(super) mod shard_board;
 pub(super) mod staging_names;

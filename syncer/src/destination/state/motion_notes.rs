@@ -19,6 +19,7 @@ use rustix::{
 };
 
 use crate::{
+    destination::state::own_file::{create_own, open_own},
     entry::Time,
     hash::digest,
     path::{MAX_PATH_BYTES, RelPath},
@@ -129,7 +130,8 @@ impl MotionNotes {
 
     /// Opens the file that this process appends to, and cuts off what a crash has torn.
     fn open(&self, dir: BorrowedFd<'_>) -> io::Result<File> {
-        let file = create(dir, &name(self.shard), OFlags::APPEND)?;
+        let file =
+            File::from(open_own(dir, &name(self.shard), OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)?);
         let len = self.lengths.get(&self.shard).copied().unwrap_or(0) as u64;
         rustix::fs::ftruncate(&file, len)?;
         Ok(file)
@@ -155,7 +157,7 @@ impl MotionNotes {
         let first = name(0);
         if !bytes.is_empty() {
             let new = format!("{MOTION}new");
-            let mut file = create(dir, &new, OFlags::TRUNC)?;
+            let mut file = File::from(create_own(dir, new.as_str())?);
             file.write_all(&bytes)?;
             file.sync_data()?;
             rustix::fs::renameat(dir, new, dir, &first)?;
@@ -225,11 +227,6 @@ fn shards(dir: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
 
 fn name(shard: u32) -> String {
     format!("{MOTION}{shard}")
-}
-
-fn create(dir: BorrowedFd<'_>, name: &str, how: OFlags) -> io::Result<File> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
 /// Reads a file, up to one byte more than it may have.

@@ -124,6 +124,22 @@ impl Private {
         Ok(Self { was_open: folder.was_open || self.was_open, ..folder })
     }
 
+    /// Removes all rights of other users to an open `folder` below this one.
+    ///
+    /// # Errors
+    /// If it belongs to another user.
+    pub(crate) fn close_inner(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
+        let stat = rustix::fs::fstat(folder)?;
+        if stat.st_uid != self.user {
+            let (is, user) = (belongs(&stat), self.user);
+            return Err(io::Error::other(format!("it {is}, and this run works as user {user}")));
+        }
+        if stat.st_mode & OTHERS != 0 || stat.st_mode & 0o700 != 0o700 {
+            close_to_others(folder, &stat, Mode::RWXU)?;
+        }
+        Ok(())
+    }
+
     /// Wraps an open folder of this user, and removes all rights of other users to it.
     fn wrap(fd: OwnedFd, stat: &Stat, path: PathBuf, user: u32) -> io::Result<Self> {
         let identity = Identity::of(stat);

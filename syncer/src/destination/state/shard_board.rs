@@ -14,7 +14,7 @@ use std::{
 
 use contract::Shard;
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
+    fs::{FlockOperation, OFlags},
     io::Errno,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     destination::{
         copy_bytes,
         remove_old_versions::EntryAt,
-        state::{lock_still_held::Stamp, private_dir::Private},
+        state::{lock_still_held::Stamp, own_file::open_own, private_dir::Private},
     },
     hash::digest,
 };
@@ -351,8 +351,7 @@ fn seat_name(index: u32) -> String {
 }
 
 fn open_file(dir: &Private, name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?)
+    open_own(dir.as_fd(), name, OFlags::RDWR | OFlags::CREATE)
 }
 
 /// Reads from `offset` up to the end of the file or of `buffer`. Returns the number of bytes read.

@@ -15,7 +15,7 @@ use std::{
 use contract::{Shard, VolumeId};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, Stat},
+    fs::{AtFlags, FlockOperation, OFlags, Stat},
     io::Errno,
 };
 
@@ -29,6 +29,7 @@ use crate::{
             lock_still_held::{EPOCH, Epoch, Stamp},
             made_mark,
             motion_notes::MotionNotes,
+            own_file::open_own,
             private_dir::{OpenedOwn, Private, Replaced},
             shard_board::{BoardDir, ShardBoard},
             staging_names::{beside, blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
@@ -109,8 +110,7 @@ impl StateDir {
         held: Option<VolumeLock>,
     ) -> io::Result<Self> {
         let OpenedOwn { dir, is_marked, replaced } = Private::open(root.as_fd(), path)?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let lock = rustix::fs::openat(&dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
+        let lock = open_own(dir.as_fd(), LOCK, OFlags::RDWR | OFlags::CREATE)?;
         let held = held.filter(|held| shard.is_none() && held.is_of(&lock));
         let lock = held.map_or_else(|| Arc::new(lock), |VolumeLock(held)| held);
         let root = root.as_fd().try_clone_to_owned()?;
@@ -154,6 +154,14 @@ impl StateDir {
     /// Returns the folder of committed updates in place.
     pub(crate) fn journal(&self) -> &Private {
         &self.journal
+    }
+
+    /// Removes all rights of other users to an open `folder` below this one.
+    ///
+    /// # Errors
+    /// If it belongs to another user.
+    pub(crate) fn close_inner(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
+        self.dir.close_inner(folder)
     }
 
     /// Returns notes for the report about the state in which the folder was found.

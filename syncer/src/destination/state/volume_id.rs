@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::{
-    destination::copy_bytes,
+    destination::{copy_bytes, state::own_file::open_own},
     path::OWN_DIR,
     sys::{
         random::fill_random,
@@ -117,8 +117,7 @@ fn make(dir: BorrowedFd<'_>, known: Option<VolumeId>) -> io::Result<VolumeId> {
 
 /// Writes an id to a file, durably.
 fn write(dir: BorrowedFd<'_>, name: &[u8], id: VolumeId) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = open_own(dir, name, OFlags::WRONLY | OFlags::CREATE)?;
     rustix::fs::ftruncate(&file, FILE_BYTES as u64)?;
     copy_bytes::write_all(file.as_fd(), format!("{id}\n").as_bytes(), 0)?;
     rustix::fs::fsync(&file)?;

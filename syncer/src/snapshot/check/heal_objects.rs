@@ -16,8 +16,8 @@ use crate::{
     monitor::Monitor,
     root::Root,
     snapshot::store::{
-        ContentRef, FolderId, FolderRef, Home, PACKS, SnapshotError, SnapshotId, Writer, id_of_file,
-        id_of_visited, make_dir, overwrite, own_name, walk,
+        ContentRef, FolderId, FolderRef, Home, SnapshotError, SnapshotId, StoreFolder, Writer, id_of_file,
+        id_of_visited, open_content_folder, overwrite, walk,
     },
     sys::file_part::Slice,
 };
@@ -146,9 +146,9 @@ fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -
             return Ok(false);
         }
         rustix::fs::fsync(&to)?;
-        let name = own_name(id);
-        make_dir(writer.store.dir(), name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
-        rustix::fs::renameat(&dir, "healed", writer.store.dir(), &name)?;
+        let name = id.to_string();
+        let place = open_content_folder(writer.store.within(StoreFolder::Content)?, &name)?;
+        rustix::fs::renameat(&dir, "healed", place, name)?;
         Ok(true)
     })();
     if !matches!(done, Ok(true)) {
@@ -174,8 +174,8 @@ fn heal_folder(writer: &Writer<'_>, folder: &FolderRef, copies: &Copies) -> io::
 /// Appends a new record to a pack that has lost the one at its end.
 fn heal_record(writer: &Writer<'_>, id: SnapshotId) -> io::Result<Option<String>> {
     let Some(snapshot) = writer.roots.get(id) else { return Ok(None) };
-    let name = format!("{PACKS}/{id}");
-    let len = rustix::fs::statat(writer.store.dir(), name, AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64;
+    let packs = writer.store.within(StoreFolder::Packs)?;
+    let len = rustix::fs::statat(packs, id.to_string(), AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64;
     overwrite(&writer.store, id.0, len, &snapshot.record())?;
     Ok(Some("the list of snapshots".into()))
 }

@@ -1,7 +1,8 @@
 //! Repairs a store whose list or log is damaged: says first what it would bring back and what it would forget.
 //!
 //! A snapshot of a damaged list comes from, in this order: the list's copy; the record at the end of the snapshot's
-//! pack; a damaged record whose fields can be read. One that the log says was collected stays away.
+//! pack; a damaged record whose fields can be read. One that the log says was collected stays away, unless that was the
+//! last thing before a crash, and the snapshot is whole.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,11 +11,13 @@ use std::{
 
 use crate::{
     destination::Destination,
-    entry::Time,
+    entry::{Kind, Time},
     monitor::Monitor,
     snapshot::store::{
-        AuditLine, ListState, NEW, PACKS, Roots, Snapshot, SnapshotError, SnapshotId, Store, Writer,
-        audit_log, io_error, names, replace_file, walk,
+        AuditLine, ContentRef, Home, ListState, Roots, Snapshot, SnapshotError, SnapshotId, Store,
+        StoreFolder, Writer,
+        audit_log::{self, COLLECT, UNCOLLECT},
+        io_error, names, replace_file, walk,
     },
 };
 
@@ -135,8 +138,12 @@ impl Repair {
             roots.collections = roots.collections.max(copy.collections);
             roots.changes = roots.changes.max(copy.changes);
         }
-        let past = Past::of(log);
-        found.retain(|id, _| roots.get(*id).is_none() && !past.collected.contains(id));
+        let mut past = Past::of(log);
+        // A list of as many collections as the log has lines of them is later than the last of these.
+        if roots.collections >= past.collections {
+            past.maybe_undone.clear();
+        }
+        found.retain(|id, _| roots.get(*id).is_none());
         let mut found: Vec<(Snapshot, RecordOrigin)> = found.into_values().collect();
         let place = |id| order.iter().position(|other| *other == id).unwrap_or(order.len());
         found.sort_by_key(|(snapshot, _)| (place(snapshot.id), snapshot.taken));
@@ -214,14 +221,31 @@ impl Repair {
 /// Yields the records that packs end with, of publications that are settled or not.
 fn records_in_packs(store: &Store) -> Result<impl Iterator<Item = Snapshot>, SnapshotError> {
     let mut ids = BTreeSet::new();
-    for folder in [PACKS, NEW] {
-        match names(store.dir(), folder) {
+    for folder in [StoreFolder::Packs, StoreFolder::New] {
+        match names(store.dir(), folder.name()) {
             Ok(names) => ids.extend(names.iter().filter_map(|name| name.parse::<SnapshotId>().ok())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io_error("read", store.path().join(folder))(error)),
+            Err(error) => return Err(io_error("read", store.path_of(folder))(error)),
         }
     }
     Ok(ids.into_iter().filter_map(|id| store.record_in_pack(id.0).ok().flatten()))
+}
+
+/// Checks that all directories and contents of a snapshot are there. Reads only those in packs, of which a collection
+/// may have freed a part.
+fn check_whole(store: &Store, snapshot: &Snapshot) -> Result<(), SnapshotError> {
+    walk(store, std::iter::once(snapshot), &mut |_, folder| {
+        for row in folder?.rows() {
+            match (row.content, row.entry.kind) {
+                (Some((content @ ContentRef { home: Home::Pack { .. }, .. }, _)), Kind::File { size }) => {
+                    store.check(&content, size)?;
+                }
+                (Some((content, _)), _) => drop(store.content(&content)?),
+                (None, _) => {}
+            }
+        }
+        Ok(())
+    })
 }
 
 /// What the log says of the snapshots.
@@ -231,6 +255,10 @@ struct Past {
     is_whole: bool,
     created: BTreeSet<SnapshotId>,
     collected: BTreeSet<SnapshotId>,
+    /// The number of collections.
+    collections: u64,
+    /// The snapshots of the last line, if it is of a collection: a crash may have kept it from being carried out.
+    maybe_undone: BTreeSet<SnapshotId>,
     pinned: BTreeMap<SnapshotId, bool>,
     forgotten: BTreeMap<SnapshotId, Option<Time>>,
 }
@@ -241,10 +269,24 @@ impl Past {
         for event in &log.events {
             let time = event.time.parse::<jiff::Timestamp>().ok();
             let time = time.map(|time| Time { seconds: time.as_second(), nanos: 0 });
-            for id in event.snapshots.iter().filter_map(|id| id.parse().ok()) {
+            let ids = || event.snapshots.iter().filter_map(|id| id.parse().ok());
+            past.maybe_undone.clear();
+            match event.action.as_str() {
+                COLLECT => {
+                    past.collections += 1;
+                    past.collected.extend(ids());
+                    past.maybe_undone.extend(ids());
+                }
+                UNCOLLECT => past.collections = past.collections.saturating_sub(1),
+                _ => {}
+            }
+            for id in ids() {
                 match event.action.as_str() {
-                    "create" => drop(past.created.insert(id)),
-                    "collect" => drop(past.collected.insert(id)),
+                    "create" => {
+                        past.created.insert(id);
+                        past.collected.remove(&id);
+                    }
+                    "copy" | "repair" | UNCOLLECT => drop(past.collected.remove(&id)),
                     "pin" | "unpin" => drop(past.pinned.insert(id, event.action == "pin")),
                     "forget" => drop(past.forgotten.insert(id, time)),
                     "unforget" => drop(past.forgotten.insert(id, None)),
@@ -256,8 +298,13 @@ impl Past {
     }
 
     /// Returns the reason to leave out a snapshot of which a record was found: a guess has to lead to a root directory,
-    /// and the tree of a record in a pack has to be whole unless the log says that the snapshot is there.
+    /// and the tree of a record in a pack has to be whole unless the log says that the snapshot is there. One that was
+    /// to be collected when the system crashed has to be whole with its contents.
     fn doubt(&self, store: &Store, snapshot: &Snapshot, origin: RecordOrigin) -> Option<String> {
+        if self.collected.contains(&snapshot.id) {
+            let is_back = self.maybe_undone.contains(&snapshot.id) && check_whole(store, snapshot).is_ok();
+            return (!is_back).then(|| "the log says that it was collected".into());
+        }
         let read = match origin {
             RecordOrigin::Copy => return None,
             RecordOrigin::Pack if self.is_whole && self.created.contains(&snapshot.id) => return None,

@@ -14,13 +14,14 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom},
+    fs::{AtFlags, FallocateFlags, OFlags, SeekFrom},
     io::Errno,
 };
 
+use crate::destination::open_own;
 use crate::snapshot::store::{
-    CONTENT, ContentRef, Home, ObjectRef, PACK_MAGIC, PACKS, Referred, Roots, Snapshot, SnapshotError,
-    SnapshotId, Store, TRASH, Writer, gather, io_error, lock_out_readers, names, open_file,
+    ContentRef, Home, ObjectRef, PACK_MAGIC, Referred, Roots, Snapshot, SnapshotError, SnapshotId, Store,
+    StoreFolder, Writer, audit_log, gather, io_error, lock_out_readers, names, open_file, open_folder,
 };
 
 /// Unused ranges of a pack are freed in blocks of this many bytes.
@@ -36,8 +37,8 @@ pub struct Plan {
     pub snapshots: Vec<SnapshotId>,
     /// Packs without references.
     packs: Vec<String>,
-    /// Contents in files of their own without references.
-    contents: Vec<String>,
+    /// Contents in files of their own without references: their folders, and their names there.
+    contents: Vec<(String, String)>,
     /// Ranges of packs without references.
     holes: Vec<(String, Range<u64>)>,
     /// Bytes that it frees.
@@ -99,7 +100,7 @@ pub fn plan_collection(
 fn packs_of_none(store: &Store, stay: &[&Snapshot]) -> io::Result<Vec<String>> {
     let added: HashSet<u64> = stay.iter().map(|snapshot| snapshot.id.0).collect();
     let is_other = |name: &String| pack_of_name(name).is_none_or(|pack| !added.contains(&pack));
-    Ok(names(store.dir(), PACKS)?.into_iter().filter(is_other).collect())
+    Ok(names(store.within(StoreFolder::Packs)?, ".")?.into_iter().filter(is_other).collect())
 }
 
 fn pack_of_name(name: &str) -> Option<u64> {
@@ -108,8 +109,9 @@ fn pack_of_name(name: &str) -> Option<u64> {
 
 /// Returns whether any content is in a file of its own.
 fn has_contents(store: &Store) -> io::Result<bool> {
-    for prefix in names(store.dir(), CONTENT)? {
-        if !names(store.dir(), &format!("{CONTENT}/{prefix}"))?.is_empty() {
+    let contents = store.within(StoreFolder::Content)?;
+    for prefix in names(contents, ".")? {
+        if !names(open_folder(contents, &prefix)?.as_fd(), ".")?.is_empty() {
             return Ok(true);
         }
     }
@@ -220,11 +222,11 @@ impl<T: Ord> MarkSet<T> {
 
 impl Plan {
     fn find_packs(&mut self, store: &Store, live: &Live, packs: Vec<String>) -> io::Result<()> {
+        let packs_folder = store.within(StoreFolder::Packs)?;
         for name in packs {
             let id = pack_of_name(&name);
             let marks = id.and_then(|id| live.packs.get(&id));
-            let stat =
-                || rustix::fs::statat(store.dir(), format!("{PACKS}/{name}"), AtFlags::SYMLINK_NOFOLLOW);
+            let stat = || rustix::fs::statat(packs_folder, &name, AtFlags::SYMLINK_NOFOLLOW);
             let Some(marks) = marks else {
                 self.bytes += stat()?.st_blocks as u64 * 512;
                 self.packs.push(name);
@@ -253,7 +255,7 @@ impl Plan {
             }
             let open = match file.take() {
                 Some(open) => open,
-                None => open_file(store.dir(), &format!("{PACKS}/{name}"))?,
+                None => open_file(store.within(StoreFolder::Packs)?, name)?,
             };
             if has_data(open.as_fd(), &dead)? {
                 self.bytes += dead.end - dead.start;
@@ -265,17 +267,17 @@ impl Plan {
     }
 
     fn find_contents(&mut self, store: &Store, live: &Live) -> io::Result<()> {
-        for prefix in names(store.dir(), CONTENT)? {
-            for name in names(store.dir(), &format!("{CONTENT}/{prefix}"))? {
+        let contents = store.within(StoreFolder::Content)?;
+        for prefix in names(contents, ".")? {
+            let folder = open_folder(contents, &prefix)?;
+            for name in names(folder.as_fd(), ".")? {
                 let id = half_of_name(&name);
                 if id.is_some_and(|id| live.own.has(&id)) {
                     continue;
                 }
-                let path = format!("{prefix}/{name}");
-                let stat =
-                    rustix::fs::statat(store.dir(), format!("{CONTENT}/{path}"), AtFlags::SYMLINK_NOFOLLOW)?;
+                let stat = rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW)?;
                 self.bytes += stat.st_blocks as u64 * 512;
-                self.contents.push(path);
+                self.contents.push((prefix.clone(), name));
             }
         }
         Ok(())
@@ -310,7 +312,7 @@ pub fn collect_garbage(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result
         let jobs: BTreeSet<&str> = roots.snapshots.iter().map(|snapshot| snapshot.job.as_str()).collect();
         roots.rules.retain(|job, _| jobs.contains(job.as_str()));
         roots.collections += 1;
-        writer.commit_by(roots, "collect", by, &plan.snapshots)?;
+        writer.commit_by(roots, audit_log::COLLECT, by, &plan.snapshots)?;
     }
     if plan.damaged_records > 0 {
         return Ok(Collected::Damaged);
@@ -320,33 +322,36 @@ pub fn collect_garbage(writer: &mut Writer<'_>, plan: &Plan, by: &str) -> Result
         return Ok(Collected::Later);
     };
     writer.check()?;
-    let dir = writer.store.dir();
-    let moved = (|| -> io::Result<()> {
-        for name in &plan.packs {
-            discard(dir, &format!("{PACKS}/{name}"), name)?;
-        }
-        for path in &plan.contents {
-            let name = path.rsplit('/').next().unwrap_or(path);
-            discard(dir, &format!("{CONTENT}/{path}"), name)?;
-        }
-        plan.holes.iter().try_for_each(|(name, hole)| punch(dir, name, hole))
-    })();
-    moved.map_err(failed())?;
+    plan.discard_all(&writer.store).map_err(failed())?;
     Ok(Collected::All)
 }
 
+impl Plan {
+    /// Moves whole objects to the trash, and frees ranges of packs.
+    fn discard_all(&self, store: &Store) -> io::Result<()> {
+        let [packs, contents, trash] =
+            [StoreFolder::Packs, StoreFolder::Content, StoreFolder::Trash].map(|folder| store.within(folder));
+        let (packs, contents, trash) = (packs?, contents?, trash?);
+        self.packs.iter().try_for_each(|name| discard(packs, name, trash))?;
+        for of_folder in self.contents.chunk_by(|(one, _), (next, _)| one == next) {
+            let folder = open_folder(contents, &of_folder[0].0)?;
+            of_folder.iter().try_for_each(|(_, name)| discard(folder.as_fd(), name, trash))?;
+        }
+        self.holes.iter().try_for_each(|(name, hole)| punch(packs, name, hole))
+    }
+}
+
 /// Moves an object to the trash, or removes it at once if a full file system has no room for its name there.
-fn discard(dir: BorrowedFd<'_>, path: &str, name: &str) -> io::Result<()> {
-    match rustix::fs::renameat(dir, path, dir, format!("{TRASH}/{name}")) {
-        Err(Errno::NOSPC | Errno::DQUOT) => Ok(rustix::fs::unlinkat(dir, path, AtFlags::empty())?),
+fn discard(dir: BorrowedFd<'_>, name: &str, trash: BorrowedFd<'_>) -> io::Result<()> {
+    match rustix::fs::renameat(dir, name, trash, name) {
+        Err(Errno::NOSPC | Errno::DQUOT) => Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?),
         moved => Ok(moved?),
     }
 }
 
-/// Frees a range, if the file system can, and has room to note that.
-fn punch(dir: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, format!("{PACKS}/{name}"), flags, Mode::empty())?;
+/// Frees a range of a pack, if the file system can, and has room to note that.
+fn punch(packs: BorrowedFd<'_>, name: &str, hole: &Range<u64>) -> io::Result<()> {
+    let file = open_own(packs, name, OFlags::WRONLY)?;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(&file, flags, hole.start, hole.end - hole.start) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOSPC | Errno::DQUOT) => Ok(()),

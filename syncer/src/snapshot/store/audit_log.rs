@@ -10,16 +10,19 @@ use std::{
 };
 
 use rustix::{
-    fs::{Mode, OFlags, RenameFlags},
+    fs::{OFlags, RenameFlags},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     snapshot_id::SnapshotId,
-    store_files::{AUDIT, read_regular, regular},
+    store_files::{AUDIT, read_regular},
 };
-use crate::{destination::write_all, sys::file_part::Slice};
+use crate::{
+    destination::{open_own_with_stat, write_all},
+    sys::file_part::Slice,
+};
 
 /// The longest log that is read, and the longest line that is looked for at its end, in bytes.
 const MAX_AUDIT_BYTES: u64 = 1 << 30;
@@ -34,12 +37,16 @@ const HASH_DIGITS: usize = 32;
 /// The hash that stands for the line before the first one.
 const NO_HASH: &str = "00000000000000000000000000000000";
 
+/// The action of a collection, and of a line that takes one back.
+pub(crate) const COLLECT: &str = "collect";
+pub(crate) const UNCOLLECT: &str = "uncollect";
+
 /// One change of a volume's snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The time, as in RFC 3339.
     pub time: String,
-    /// `create`, `restore`, `tag`, `pin`, `forget`, `collect` and so on.
+    /// `create`, `restore`, `tag`, `pin`, `forget`, `collect`, `uncollect` and so on.
     pub action: String,
     /// The user of the command, or the run.
     pub by: String,
@@ -68,21 +75,42 @@ pub(crate) enum Durable {
     Later,
 }
 
-/// Appends a line, after removing a torn one that a crash left. The cost does not depend on the log's length.
-pub(crate) fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io::Result<()> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, AUDIT, flags, Mode::RUSR | Mode::WUSR)?;
-    let len = regular(&file)?.st_size as u64;
-    let LastLine { end, hash } = last_line(&file, len)?;
+/// Appends a line in place of a torn one that a crash left. The cost does not depend on the log's length. If the last
+/// line says that snapshots were collected that the list has, that was not carried out, and a line says so first.
+pub(crate) fn append(
+    dir: BorrowedFd<'_>,
+    event: &Event,
+    is_listed: &dyn Fn(SnapshotId) -> bool,
+    durable: Durable,
+) -> io::Result<()> {
+    let (file, stat) = open_own_with_stat(dir, AUDIT, OFlags::RDWR | OFlags::CREATE)?;
+    let len = stat.st_size as u64;
+    let LastLine { end, mut hash, event: last } = last_line(&file, len)?;
+    let mut lines = String::new();
+    for event in undone(last, is_listed, event).iter().chain([event]) {
+        let text = serde_json::to_string(event)?;
+        hash = hash_of(&hash, &text);
+        lines += &format!("{hash} {text}\n");
+    }
+    write_all(file.as_fd(), lines.as_bytes(), end)?;
+    let end = end + lines.len() as u64;
     if end < len {
         rustix::fs::ftruncate(&file, end)?;
     }
-    let text = serde_json::to_string(event)?;
-    write_all(file.as_fd(), line(&hash, &text).as_bytes(), end)?;
     match durable {
         Durable::Now => Ok(rustix::fs::fdatasync(&file)?),
         Durable::Later => Ok(()),
     }
+}
+
+/// Returns the line that takes back what the `last` one says of snapshots that the list still has.
+fn undone(last: Option<Event>, is_listed: &dyn Fn(SnapshotId) -> bool, next: &Event) -> Option<Event> {
+    let mut last = last.filter(|last| last.action == COLLECT)?;
+    last.snapshots.retain(|id| id.parse().is_ok_and(is_listed));
+    let note = "the collection before was not carried out".into();
+    let undone =
+        Event { action: UNCOLLECT.into(), time: next.time.clone(), by: next.by.clone(), note, ..last };
+    (!undone.snapshots.is_empty()).then_some(undone)
 }
 
 /// Puts a log aside under the first free name, which is returned, so that the next line begins a new chain.
@@ -98,10 +126,11 @@ pub(crate) fn put_aside(dir: BorrowedFd<'_>) -> io::Result<String> {
     }
 }
 
-/// The last complete line of a log: its end, in bytes from the start of the file, and its hash.
+/// The last complete line of a log: its end, in bytes from the start of the file, its hash and what it says.
 struct LastLine {
     end: u64,
     hash: String,
+    event: Option<Event>,
 }
 
 /// Finds the last complete line; `len` is the file's length. Reads backwards from the end of the file, only as far as
@@ -120,7 +149,7 @@ fn last_line(file: &OwnedFd, len: u64) -> io::Result<LastLine> {
         match (newline, before) {
             (Some(newline), Some(before)) => return Ok(found(start, newline, &lines[before + 1..])),
             (Some(newline), None) if start == 0 => return Ok(found(start, newline, lines)),
-            (None, _) if start == 0 => return Ok(LastLine { end: 0, hash: NO_HASH.into() }),
+            (None, _) if start == 0 => return Ok(LastLine { end: 0, hash: NO_HASH.into(), event: None }),
             _ => start = start.saturating_sub(len - start),
         }
     }
@@ -128,11 +157,8 @@ fn last_line(file: &OwnedFd, len: u64) -> io::Result<LastLine> {
 
 fn found(start: u64, newline: usize, line: &[u8]) -> LastLine {
     let hash = String::from_utf8_lossy(line.get(..HASH_DIGITS).unwrap_or_default()).into_owned();
-    LastLine { end: start + newline as u64 + 1, hash }
-}
-
-fn line(before: &str, text: &str) -> String {
-    format!("{} {text}\n", hash_of(before, text))
+    let event = serde_json::from_slice(line.get(HASH_DIGITS..).unwrap_or_default()).ok();
+    LastLine { end: start + newline as u64 + 1, hash, event }
 }
 
 fn hash_of(before: &str, text: &str) -> String {
@@ -153,8 +179,8 @@ impl Log {
         for event in &self.events {
             let ids = event.snapshots.iter().filter_map(|id| id.parse().ok());
             match event.action.as_str() {
-                "forget" | "collect" => gone.extend(ids),
-                "create" | "copy" | "unforget" => gone = &gone - &ids.collect(),
+                "forget" | COLLECT => gone.extend(ids),
+                "create" | "copy" | "repair" | "unforget" | UNCOLLECT => gone = &gone - &ids.collect(),
                 _ => {}
             }
         }
@@ -191,6 +217,8 @@ fn check(before: &mut String, line: &[u8]) -> Option<Event> {
 pub(crate) mod tests {
     use std::{fs, os::fd::AsFd as _};
 
+    use rustix::fs::Mode;
+
     use super::*;
 
     pub(crate) fn event(nth: usize) -> Event {
@@ -202,6 +230,11 @@ pub(crate) mod tests {
             snapshots,
             note: String::new(),
         }
+    }
+
+    /// Appends a line to the log of a store without snapshots.
+    fn append(dir: BorrowedFd<'_>, event: &Event, durable: Durable) -> io::Result<()> {
+        super::append(dir, event, &|_| false, durable)
     }
 
     fn with_lines(count: usize) -> (tempfile::TempDir, fs::File) {
@@ -234,6 +267,24 @@ pub(crate) mod tests {
         }
         let log = read(fd.as_fd()).unwrap();
         assert_eq!((log.events.len(), log.broken), (5, None));
+    }
+
+    #[test]
+    fn a_collection_whose_snapshots_are_still_listed_is_taken_back() {
+        let (_dir, fd) = with_lines(3);
+        let collect = Event {
+            action: COLLECT.into(),
+            snapshots: [event(0), event(1)].map(|it| it.snapshots[0].clone()).into(),
+            ..event(0)
+        };
+        super::append(fd.as_fd(), &collect, &|_| true, Durable::Now).unwrap();
+        let first = |id: SnapshotId| id.0 == 0;
+        super::append(fd.as_fd(), &event(3), &first, Durable::Now).unwrap();
+        super::append(fd.as_fd(), &event(4), &first, Durable::Now).unwrap();
+        let log = read(fd.as_fd()).unwrap();
+        let said: Vec<_> = log.events.iter().map(|it| (it.action.as_str(), it.snapshots.len())).collect();
+        assert_eq!(said[3..], [(COLLECT, 2), (UNCOLLECT, 1), ("create", 1), ("create", 1)]);
+        assert_eq!((log.broken, log.gone()), (None, [SnapshotId(1)].into()));
     }
 
     #[test]

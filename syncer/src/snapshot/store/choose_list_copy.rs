@@ -16,9 +16,8 @@ use super::{
     room_for_next_list,
     snapshot_error::{SnapshotError, io_error},
     snapshot_list::{ListState, MAX_ROOTS_BYTES, NotRoots, Roots, VERSION},
-    store_files::{
-        AUDIT, CONTENT, NEW, PACKS, ReadFile, names, open_file, read_regular, read_with_stat, write_new,
-    },
+    store_dir::StoreFolder,
+    store_files::{AUDIT, ReadFile, names, open_file, read_regular, read_with_stat, write_new},
 };
 
 /// The list of snapshots.
@@ -113,28 +112,28 @@ impl RootsFile<'_> {
             names => names.map(|names| !names.is_empty()),
         };
         let find_any = || -> io::Result<bool> {
-            Ok(open_file(self.dir, AUDIT).is_ok() || has_any(PACKS)? || has_any(CONTENT)? || has_any(NEW)?)
+            let folders = [StoreFolder::Packs, StoreFolder::Content, StoreFolder::New];
+            let has_log = open_file(self.dir, AUDIT).is_ok();
+            folders.iter().try_fold(has_log, |has, folder| Ok(has || has_any(folder.name())?))
         };
         find_any().map_err(io_error("look for snapshots in", self.path))
     }
 
-    /// Writes a list under a temporary name, makes it durable with `sync`, and renames it: the only commit point of
-    /// every change. Then replaces the copy, which a crash may leave older or empty.
+    /// Writes a list under a temporary name, has it made durable, and renames it: the only commit point of every change.
+    /// Then replaces the copy, which a crash may leave older or empty.
     ///
     /// # Errors
     /// If the list cannot be written; the volume then still has the old one.
     pub(crate) fn write(
         &self,
         roots: &Roots,
-        sync: impl FnOnce(&OwnedFd) -> rustix::io::Result<()>,
+        make_durable: impl FnOnce(&OwnedFd) -> Result<(), SnapshotError>,
     ) -> Result<(), SnapshotError> {
         let (dir, bytes) = (self.dir, roots.encode());
-        let write = || -> io::Result<()> {
-            sync(&write_new(dir, ROOTS_NEW, &bytes)?)?;
-            rustix::fs::renameat(dir, ROOTS_NEW, dir, ROOTS)?;
-            Ok(rustix::fs::fsync(dir)?)
-        };
-        write().map_err(|error| io_error("write", self.path.join(ROOTS_NEW))(error))?;
+        let failed = || io_error("write", self.path.join(ROOTS_NEW));
+        make_durable(&write_new(dir, ROOTS_NEW, &bytes).map_err(failed())?)?;
+        let renamed = rustix::fs::renameat(dir, ROOTS_NEW, dir, ROOTS).and_then(|()| rustix::fs::fsync(dir));
+        renamed.map_err(|error| failed()(error.into()))?;
         room_for_next_list::renew(dir, bytes.len() as u64);
         // As long as records are damaged, the copy may have them.
         if roots.damages() == 0 {
@@ -152,9 +151,15 @@ impl RootsFile<'_> {
     ///
     /// # Errors
     /// If no room is held back; the volume then still has the old list.
-    pub(crate) fn write_in_reserve(&self, roots: &Roots) -> io::Result<()> {
+    pub(crate) fn write_in_reserve(
+        &self,
+        roots: &Roots,
+        make_durable: impl FnOnce(&OwnedFd) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
         // A list that is not complete would take room.
         let _ = rustix::fs::unlinkat(self.dir, ROOTS_NEW, AtFlags::empty());
-        room_for_next_list::replace(self.dir, ROOTS, &roots.encode())
+        let failed = || io_error("write", self.path.join(ROOTS));
+        make_durable(&room_for_next_list::fill(self.dir, &roots.encode()).map_err(failed())?)?;
+        room_for_next_list::exchange(self.dir, ROOTS).map_err(failed())
     }
 }

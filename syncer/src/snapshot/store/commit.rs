@@ -4,7 +4,12 @@
 //! publication are in `new/ID/`. The next writer moves them to their places if `roots` has the snapshot, and removes
 //! them if not. So a store has its list before it has anything else.
 
-use std::{io, os::fd::OwnedFd, path::Path, time::SystemTime};
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::Path,
+    time::SystemTime,
+};
 
 use contract::VolumeId;
 use rustix::fs::{AtFlags, OFlags, Timestamps};
@@ -18,9 +23,8 @@ use super::{
     snapshot_error::{SnapshotError, io_error},
     snapshot_id::SnapshotId,
     snapshot_list::{ListState, Roots, Snapshot},
-    store_files::{
-        AUDIT, CONTENT, NEW, PACK_NEW, PACKS, PART, TRASH, make_dir, names, own_name, remove_flat,
-    },
+    store_dir::StoreFolder,
+    store_files::{AUDIT, PACK_NEW, make_dir, names, open_content_folder, own_path, remove_flat},
     trash,
 };
 use crate::{
@@ -28,7 +32,7 @@ use crate::{
     entry::Time,
     hash::ContentId,
     monitor::Monitor,
-    root::{Root, open_child},
+    root::{Root, open_below, open_child},
     sys::stat::changed,
 };
 
@@ -69,9 +73,9 @@ impl<'a> Writer<'a> {
         if roots.state == ListState::OnlyCopy {
             return Err(SnapshotError::OnlyCopy(store.path().join(ROOTS)));
         }
-        make_parts(&store)?;
+        make_parts(own, &store)?;
         let mut writer = Self { own, store, roots };
-        if writer.roots == Roots::default() && !has(&writer.store, ROOTS) {
+        if writer.roots == Roots::default() && !has(writer.store.dir(), ROOTS) {
             writer.commit(Roots::default())?;
         }
         writer.settle()?;
@@ -82,7 +86,7 @@ impl<'a> Writer<'a> {
     /// Opens a store to repair it: without its list, and without settling anything.
     pub(crate) fn open_to_repair(own: &'a StateDir, root: &Root, path: &Path) -> Result<Self, SnapshotError> {
         let store = open_or_make(own, root, path)?;
-        make_parts(&store)?;
+        make_parts(own, &store)?;
         Ok(Self { own, store, roots: Roots::default() })
     }
 
@@ -91,7 +95,9 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the system refuses. The next call removes the rest.
     pub fn empty_trash(&self, per_second: Option<u32>, monitor: &Monitor) -> Result<(), SnapshotError> {
-        trash::empty(self.store.dir(), per_second, monitor)
+        let trash = self.store.within(StoreFolder::Trash);
+        trash
+            .and_then(|trash| trash::empty(trash, per_second, monitor))
             .map_err(io_error("empty the trash in", self.store.path()))
     }
 
@@ -116,7 +122,7 @@ impl<'a> Writer<'a> {
 
     /// Returns whether the store has a pack of this name.
     pub(crate) fn has_pack(&self, id: SnapshotId) -> bool {
-        has(&self.store, &format!("{PACKS}/{id}"))
+        self.store.within(StoreFolder::Packs).is_ok_and(|packs| has(packs, &id.to_string()))
     }
 
     /// Returns the time by the clock of the volume's file system.
@@ -132,9 +138,9 @@ impl<'a> Writer<'a> {
 
     /// Makes the folder for the additions of a snapshot's publication.
     pub(crate) fn make_new(&self, id: SnapshotId) -> io::Result<OwnedFd> {
-        let name = format!("{NEW}/{id}");
-        make_dir(self.store.dir(), &name)?;
-        open_child(self.store.dir(), name.as_bytes(), OFlags::RDONLY)
+        let (new, name) = (self.store.within(StoreFolder::New)?, id.to_string());
+        make_dir(new, &name)?;
+        open_child(new, name.as_bytes(), OFlags::RDONLY)
     }
 
     /// Removes the additions of a failed publication, unless the list on the volume has its snapshot all the same.
@@ -144,13 +150,15 @@ impl<'a> Writer<'a> {
         if may_be_there {
             return;
         }
-        if let Err(error) = remove_flat(self.store.dir(), &format!("{NEW}/{id}")) {
+        let new = self.store.within(StoreFolder::New);
+        if let Err(error) = new.and_then(|new| remove_flat(new, &id.to_string())) {
             tracing::debug!(%error, "the next writer removes what a failed publication left");
         }
     }
 
-    /// Writes the change to the audit log, and publishes the list. A crash in between leaves a line without a change,
-    /// and never a change without a line.
+    /// Publishes a changed list, and before that a line of the audit log. A crash in between leaves a line without a
+    /// change, and never a change without a line. A list without room leaves no line, because the room of the log is
+    /// for the changes that give room back.
     ///
     /// # Errors
     /// As [`Self::commit`].
@@ -161,8 +169,7 @@ impl<'a> Writer<'a> {
         by: &str,
         snapshots: &[SnapshotId],
     ) -> Result<(), SnapshotError> {
-        self.log(action, by, snapshots)?;
-        self.commit(roots)
+        self.commit_with(roots, &|writer| writer.log(action, by, snapshots))
     }
 
     /// Publishes a list with a snapshot whose objects are in `new/ID/` and not durable yet: one `syncfs` makes them
@@ -174,15 +181,22 @@ impl<'a> Writer<'a> {
         line: AuditLine<'_>,
         id: SnapshotId,
     ) -> Result<(), SnapshotError> {
-        let committed =
-            self.append_line(line, &[id], Durable::Later).and_then(|()| self.commit_synced(roots));
+        let committed = self.replace_roots(roots, |writer, _| {
+            writer.append_line(line, &[id], Durable::Later)?;
+            writer.sync_all()
+        });
         committed.inspect_err(|_| self.drop_new(id))?;
         self.settle_one(id)
     }
 
     /// Publishes a list whose objects are in their places and not durable yet.
     pub(crate) fn commit_synced(&mut self, roots: Roots) -> Result<(), SnapshotError> {
-        self.replace_roots(roots, |store, _| rustix::fs::syncfs(store.dir()))
+        self.replace_roots(roots, |writer, _| writer.sync_all())
+    }
+
+    fn sync_all(&self) -> Result<(), SnapshotError> {
+        let synced = rustix::fs::syncfs(self.store.dir());
+        synced.map_err(|error| io_error("sync", self.store.path())(error.into()))
     }
 
     /// Appends a line to the audit log.
@@ -193,16 +207,15 @@ impl<'a> Writer<'a> {
         self.log_with_note(AuditLine { action, by, note: "" }, snapshots)
     }
 
-    /// Appends a line with a note to the audit log, on a full file system in the room that is held back.
+    /// Appends a line with a note to the audit log.
     pub(crate) fn log_with_note(
         &self,
         line: AuditLine<'_>,
         snapshots: &[SnapshotId],
     ) -> Result<(), SnapshotError> {
+        let release = || room_for_next_list::release(self.store.dir(), self.roots.encode().len() as u64);
         match self.append_line(line, snapshots, Durable::Now) {
-            Err(error) if error.is_no_room() && room_for_next_list::release(self.store.dir()) => {
-                self.append_line(line, snapshots, Durable::Now)
-            }
+            Err(error) if error.is_no_room() && release() => self.append_line(line, snapshots, Durable::Now),
             result => result,
         }
     }
@@ -220,7 +233,7 @@ impl<'a> Writer<'a> {
             snapshots: snapshots.iter().map(ToString::to_string).collect(),
             note: note.into(),
         };
-        audit_log::append(self.store.dir(), &event, durable)
+        audit_log::append(self.store.dir(), &event, &|id| self.roots.get(id).is_some(), durable)
             .map_err(|error| io_error("write to", self.store.path().join(AUDIT))(error))
     }
 
@@ -229,8 +242,23 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the list cannot be written; the volume then still has the old one.
     pub fn commit(&mut self, roots: Roots) -> Result<(), SnapshotError> {
-        match self.replace_roots(roots.clone(), |_, list| rustix::fs::fsync(list)) {
-            Err(error) if error.is_no_room() => self.replace_in_reserve(roots).map_err(|_| error),
+        self.commit_with(roots, &|_| Ok(()))
+    }
+
+    fn commit_with(
+        &mut self,
+        roots: Roots,
+        log: &dyn Fn(&Self) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
+        let make_durable = |writer: &Self, list: &OwnedFd| {
+            let synced = rustix::fs::fsync(list);
+            synced.map_err(|error| io_error("write", writer.store.path().join(ROOTS))(error.into()))?;
+            log(writer)
+        };
+        match self.replace_roots(roots.clone(), make_durable) {
+            Err(error) if error.is_no_room() => {
+                self.replace_in_reserve(roots, make_durable).map_err(|_| error)
+            }
             result => result,
         }
     }
@@ -238,19 +266,23 @@ impl<'a> Writer<'a> {
     fn replace_roots(
         &mut self,
         mut roots: Roots,
-        sync: impl FnOnce(&Store, &OwnedFd) -> rustix::io::Result<()>,
+        make_durable: impl FnOnce(&Self, &OwnedFd) -> Result<(), SnapshotError>,
     ) -> Result<(), SnapshotError> {
         self.check()?;
         roots.changes += 1;
-        self.store.list().write(&roots, |list| sync(&self.store, list))?;
+        self.store.list().write(&roots, |list| make_durable(self, list))?;
         self.roots = Roots { state: ListState::Read, ..roots };
         Ok(())
     }
 
     /// Replaces the list in the room that is held back for that, when the file system is full.
-    fn replace_in_reserve(&mut self, mut roots: Roots) -> io::Result<()> {
+    fn replace_in_reserve(
+        &mut self,
+        mut roots: Roots,
+        make_durable: impl FnOnce(&Self, &OwnedFd) -> Result<(), SnapshotError>,
+    ) -> Result<(), SnapshotError> {
         roots.changes += 1;
-        self.store.list().write_in_reserve(&roots)?;
+        self.store.list().write_in_reserve(&roots, |list| make_durable(self, list))?;
         self.roots = Roots { state: ListState::Read, ..roots };
         Ok(())
     }
@@ -260,13 +292,13 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// If the system refuses.
     pub fn settle(&self) -> Result<(), SnapshotError> {
-        let path = self.store.path().join(NEW);
-        for name in names(self.store.dir(), NEW).map_err(io_error("read", &path))? {
+        let path = self.store.path_of(StoreFolder::New);
+        let new = self.store.within(StoreFolder::New).map_err(io_error("read", &path))?;
+        for name in names(new, ".").map_err(io_error("read", &path))? {
             let id: Option<SnapshotId> = name.parse().ok();
             match id.filter(|id| self.may_be_published(*id)) {
                 Some(id) => self.settle_one(id)?,
-                None => remove_flat(self.store.dir(), &format!("{NEW}/{name}"))
-                    .map_err(io_error("remove", path.join(&name)))?,
+                None => remove_flat(new, &name).map_err(io_error("remove", path.join(&name)))?,
             }
         }
         Ok(())
@@ -274,7 +306,8 @@ impl<'a> Writer<'a> {
 
     /// Moves the additions of one published snapshot to their places.
     pub(crate) fn settle_one(&self, id: SnapshotId) -> Result<(), SnapshotError> {
-        self.move_additions(id).map_err(io_error("settle", self.store.path().join(NEW).join(id.to_string())))
+        let path = self.store.path_of(StoreFolder::New).join(id.to_string());
+        self.move_additions(&id.to_string()).map_err(io_error("settle", path))
     }
 
     /// Returns whether the list has the snapshot, or may have had it before it was damaged.
@@ -282,28 +315,38 @@ impl<'a> Writer<'a> {
         self.roots.get(id).is_some() || self.roots.damages() > 0
     }
 
-    fn move_additions(&self, id: SnapshotId) -> io::Result<()> {
-        let (dir, from) = (self.store.dir(), format!("{NEW}/{id}"));
-        for name in names(dir, &from)? {
-            if name.ends_with(PART) {
-                rustix::fs::unlinkat(dir, format!("{from}/{name}"), AtFlags::empty())?;
-                continue;
+    fn move_additions(&self, id: &str) -> io::Result<()> {
+        let new = self.store.within(StoreFolder::New)?;
+        let from = open_child(new, id.as_bytes(), OFlags::RDONLY)?;
+        let mut names = names(from.as_fd(), ".")?;
+        // Contents of one folder follow one another.
+        names.sort_unstable();
+        let mut to: Option<(String, OwnedFd)> = None;
+        for name in names {
+            if name == PACK_NEW {
+                rustix::fs::renameat(&from, &name, self.store.within(StoreFolder::Packs)?, id)?;
+            } else if blake3::Hash::from_hex(&name).is_ok() {
+                let (prefix, folder) = match to.take().filter(|(prefix, _)| name.starts_with(prefix)) {
+                    Some(open) => open,
+                    None => {
+                        let contents = self.store.within(StoreFolder::Content)?;
+                        (name[..2].to_owned(), open_content_folder(contents, &name)?)
+                    }
+                };
+                rustix::fs::renameat(&from, &name, &folder, &name)?;
+                to = Some((prefix, folder));
+            } else {
+                // An incomplete file.
+                rustix::fs::unlinkat(&from, &name, AtFlags::empty())?;
             }
-            let to = match name.as_str() {
-                PACK_NEW => format!("{PACKS}/{id}"),
-                _ => {
-                    make_dir(dir, &format!("{CONTENT}/{}", name.get(..2).unwrap_or(&name)))?;
-                    format!("{CONTENT}/{}/{name}", name.get(..2).unwrap_or(&name))
-                }
-            };
-            rustix::fs::renameat(dir, format!("{from}/{name}"), dir, to)?;
         }
-        Ok(rustix::fs::unlinkat(dir, from, AtFlags::REMOVEDIR)?)
+        Ok(rustix::fs::unlinkat(new, id, AtFlags::REMOVEDIR)?)
     }
 
     /// Returns whether content already has a file of its own.
     pub(crate) fn has_own(&self, id: &ContentId) -> bool {
-        has(&self.store, &own_name(id))
+        let contents = self.store.within(StoreFolder::Content);
+        contents.and_then(|contents| open_below(contents, own_path(id).as_bytes(), OFlags::PATH)).is_ok()
     }
 }
 
@@ -320,18 +363,25 @@ fn open_or_make(own: &StateDir, root: &Root, path: &Path) -> Result<Store, Snaps
 }
 
 /// Makes the folders of a store that are missing, and the file that readers lock. Tools that copy a volume may leave
-/// out empty folders.
-fn make_parts(store: &Store) -> Result<(), SnapshotError> {
-    for name in [PACKS, CONTENT, NEW, TRASH].into_iter().filter(|name| !has(store, name)) {
-        make_dir(store.dir(), name).map_err(io_error("make", store.path().join(name)))?;
+/// out empty folders. Folders that are there have to be the writer's own, and are closed to others.
+fn make_parts(own: &StateDir, store: &Store) -> Result<(), SnapshotError> {
+    for folder in StoreFolder::ALL {
+        let open = || match store.within(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_dir(store.dir(), folder.name())?;
+                store.within(folder)
+            }
+            opened => opened,
+        };
+        open().and_then(|fd| own.close_inner(fd)).map_err(io_error("use", store.path_of(folder)))?;
     }
-    if has(store, READERS) {
+    if has(store.dir(), READERS) {
         Ok(())
     } else {
         readers(store.dir()).map(drop).map_err(io_error("make", store.path().join(READERS)))
     }
 }
 
-fn has(store: &Store, name: &str) -> bool {
-    rustix::fs::statat(store.dir(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+fn has(dir: BorrowedFd<'_>, name: &str) -> bool {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }

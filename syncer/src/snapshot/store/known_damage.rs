@@ -101,7 +101,10 @@ mod tests {
         snapshot::{
             check::{ReadPace, StoreShare, Turn, verify},
             create::{ScannedTree, lock_volume, publish},
-            store::{commit::Writer, folder::ObjectRef, labels::Labels, snapshot_list::Snapshot},
+            store::{
+                commit::Writer, folder::ObjectRef, labels::Labels, snapshot_list::Snapshot,
+                store_dir::StoreFolder, store_files::own_path,
+            },
         },
     };
 
@@ -212,8 +215,7 @@ mod tests {
         let at = bytes.windows(13).position(|window| window == b"small content").unwrap();
         flip(&pack, at as u64);
         let own = ContentId::of(&vec![3; 100_000]);
-        let own =
-            volume.dir.path().join(".volferry/snapshots").join(super::super::store_files::own_name(&own));
+        let own = volume.store().path_of(StoreFolder::Content).join(own_path(&own));
         flip(&own, 5000);
         assert_eq!(volume.damaged_in_newest(), 2);
         let second = volume.snapshot();

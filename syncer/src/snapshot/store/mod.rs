@@ -20,6 +20,7 @@ pub(crate) mod snapshot_error;
 pub(crate) mod snapshot_id;
 pub(crate) mod snapshot_list;
 pub(crate) mod snapshot_record;
+pub(crate) mod store_dir;
 pub(crate) mod store_files;
 pub(crate) mod trash;
 pub(crate) mod walk_folders;
@@ -48,8 +49,8 @@ pub use snapshot_error::SnapshotError;
 pub(crate) use snapshot_error::io_error;
 pub use snapshot_id::{NotAnId, SnapshotId};
 pub use snapshot_list::{Engine, ListState, MAX_ROOTS_BYTES, NotRoots, Roots, Snapshot};
+pub(crate) use store_dir::{StoreFolder, open_folder};
 pub(crate) use store_files::{
-    CONTENT, NEW, PACK_MAGIC, PACKS, TRASH, free_bytes, make_dir, names, open_file, own_name, regular,
-    write_data,
+    PACK_MAGIC, free_bytes, names, open_content_folder, open_file, regular, write_data,
 };
 pub(crate) use walk_folders::{Referred, gather, walk};

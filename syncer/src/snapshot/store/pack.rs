@@ -17,10 +17,11 @@ use super::{
     read_store::Store,
     snapshot_id::SnapshotId,
     snapshot_list::Engine,
-    store_files::{OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, PART, make_dir, own_name},
+    store_dir::StoreFolder,
+    store_files::{OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PART, open_content_folder},
 };
 use crate::{
-    destination::{link_held, write_all},
+    destination::{link_held, open_own_with_stat, write_all},
     hash::ContentId,
 };
 
@@ -243,17 +244,20 @@ impl<'a> Packing<'a> {
     /// Returns whether the store had none there.
     pub(crate) fn place_own(&self, part: &str, id: ContentId) -> io::Result<bool> {
         let mut state = self.state.lock();
-        let (dir, name) = (self.writer.store.dir(), own_name(&id));
         let is_new = !self.writer.has_own(&id);
-        make_dir(dir, name.rsplit_once('/').map_or("", |(parent, _)| parent))?;
-        rustix::fs::renameat(self.folder_of(&mut state)?, part, dir, name)?;
+        let name = id.to_string();
+        let to = open_content_folder(self.writer.store.within(StoreFolder::Content)?, &name)?;
+        rustix::fs::renameat(self.folder_of(&mut state)?, part, to, name)?;
         state.own.insert(id, ());
         Ok(is_new)
     }
 
     /// Removes content of [`Self::place_own`] that nothing refers to.
     pub(crate) fn remove_own(&self, id: &ContentId) {
-        let _ = rustix::fs::unlinkat(self.writer.store.dir(), own_name(id), rustix::fs::AtFlags::empty());
+        let name = id.to_string();
+        let contents = self.writer.store.within(StoreFolder::Content);
+        let folder = contents.and_then(|contents| open_content_folder(contents, &name));
+        let _ = folder.map(|folder| rustix::fs::unlinkat(folder, name, rustix::fs::AtFlags::empty()));
     }
 
     /// Removes a file of [`Self::create`] that is not kept.
@@ -287,10 +291,9 @@ impl<'a> Packing<'a> {
 
 /// Writes an object at its place in a pack. A pack that is missing is made anew, with holes in place of other objects.
 pub(crate) fn overwrite(store: &Store, pack: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let name = format!("{PACKS}/{}", SnapshotId(pack));
-    let file = rustix::fs::openat(store.dir(), name, flags, Mode::RUSR | Mode::WUSR)?;
-    if rustix::fs::fstat(&file)?.st_size == 0 {
+    let (packs, name) = (store.within(StoreFolder::Packs)?, SnapshotId(pack).to_string());
+    let (file, stat) = open_own_with_stat(packs, name, OFlags::WRONLY | OFlags::CREATE)?;
+    if stat.st_size == 0 {
         write_all(file.as_fd(), OLD_PACK_MAGIC, 0)?;
     }
     write_all(file.as_fd(), bytes, offset)?;

@@ -22,7 +22,8 @@ use super::{
     snapshot_id::SnapshotId,
     snapshot_list::{Roots, Snapshot},
     snapshot_record::MAX_RECORD_BYTES,
-    store_files::{AUDIT, NEW, OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, PACKS, names, open_file, own_name},
+    store_dir::{StoreDir, StoreFolder},
+    store_files::{AUDIT, OLD_PACK_MAGIC, PACK_MAGIC, PACK_NEW, names, open_file, own_path},
 };
 use crate::{
     codec::DecodeError,
@@ -42,7 +43,7 @@ const OPEN_PACKS: usize = 64;
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    dir: OwnedFd,
+    dir: StoreDir,
     /// The user, besides root, whose files are believed.
     user: u32,
     packs: Mutex<OpenPacks>,
@@ -93,7 +94,7 @@ impl Store {
         match opened {
             Ok(dir) => {
                 let user = rustix::process::geteuid().as_raw();
-                Ok(Some(Self { path, dir, user, packs: Mutex::default() }))
+                Ok(Some(Self { path, dir: StoreDir::new(dir), user, packs: Mutex::default() }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(io_error("open", path)(error)),
@@ -111,7 +112,20 @@ impl Store {
     }
 
     pub(crate) fn dir(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+        self.dir.fd()
+    }
+
+    /// Returns one of the folders in its own.
+    ///
+    /// # Errors
+    /// `NotFound` if it is missing; if something else has its name.
+    pub(crate) fn within(&self, folder: StoreFolder) -> io::Result<BorrowedFd<'_>> {
+        self.dir.folder(folder)
+    }
+
+    /// Returns the path of one of the folders, for messages.
+    pub(crate) fn path_of(&self, folder: StoreFolder) -> PathBuf {
+        self.path.join(folder.name())
     }
 
     /// Reads the list of snapshots, from its copy if it is damaged. All of them count as exposed if another user can
@@ -232,8 +246,7 @@ impl Store {
             return Ok(Arc::clone(open));
         }
         let name = SnapshotId(pack).to_string();
-        let open =
-            self.at_home_or_new(&format!("{PACKS}/{name}"), |new| (new == name).then(|| PACK_NEW.into()))?;
+        let open = self.at_home_or_new(StoreFolder::Packs, &name, |new| (new == name).then_some(PACK_NEW))?;
         let len = rustix::fs::fstat(&open)?.st_size as u64;
         let open = Arc::new(open);
         let mut packs = self.packs();
@@ -312,9 +325,12 @@ impl Store {
                 Ok(OpenContent { file, start: offset, is_alone: false })
             }
             Home::Own => {
-                let name = own_name(&content.id);
-                let file = self.at_home_or_new(&name, |_| Some(content.id.to_string()));
-                let file = file.map_err(|error| io_error("open", self.path.join(&name))(error))?;
+                let path = own_path(&content.id);
+                let name = path.rsplit('/').next();
+                let file = self.at_home_or_new(StoreFolder::Content, &path, |_| name);
+                let file = file.map_err(|error| {
+                    io_error("open", self.path_of(StoreFolder::Content).join(&path))(error)
+                })?;
                 Ok(OpenContent { file: Arc::new(file), start: 0, is_alone: true })
             }
         }
@@ -383,7 +399,7 @@ impl Store {
     /// Names an object for messages.
     pub fn name_of(&self, content: &ContentRef) -> String {
         match content.home {
-            Home::Own => self.path.join(own_name(&content.id)).display().to_string(),
+            Home::Own => self.path_of(StoreFolder::Content).join(own_path(&content.id)).display().to_string(),
             Home::Pack { pack, offset } => self.name_of_pack(pack, offset),
         }
     }
@@ -393,22 +409,29 @@ impl Store {
     }
 
     fn pack_path(&self, pack: u64) -> PathBuf {
-        self.path.join(PACKS).join(SnapshotId(pack).to_string())
+        self.path_of(StoreFolder::Packs).join(SnapshotId(pack).to_string())
     }
 
     /// Opens an object at its place, or in the folder of an unsettled publication, under the name that `name_there`
     /// returns. A writer may move it meanwhile, so the first place is tried twice.
-    fn at_home_or_new(&self, home: &str, name_there: impl Fn(&str) -> Option<String>) -> io::Result<OwnedFd> {
-        let first = match open_file(self.dir.as_fd(), home) {
+    fn at_home_or_new<'n>(
+        &self,
+        home: StoreFolder,
+        path: &str,
+        name_there: impl Fn(&str) -> Option<&'n str>,
+    ) -> io::Result<OwnedFd> {
+        let at_home = || open_file(self.within(home)?, path);
+        let first = match at_home() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => error,
             result => return result,
         };
-        for publication in names(self.dir.as_fd(), NEW).unwrap_or_default() {
+        for publication in names(self.dir(), StoreFolder::New.name()).unwrap_or_default() {
             let Some(name) = name_there(&publication) else { continue };
-            if let Ok(file) = open_file(self.dir.as_fd(), &format!("{NEW}/{publication}/{name}")) {
+            let there = self.within(StoreFolder::New);
+            if let Ok(file) = there.and_then(|new| open_file(new, &format!("{publication}/{name}"))) {
                 return Ok(file);
             }
         }
-        open_file(self.dir.as_fd(), home).map_err(|_| first)
+        at_home().map_err(|_| first)
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{FlockOperation, Mode, OFlags},
+    fs::{FlockOperation, OFlags},
     io::Errno,
 };
 
@@ -14,6 +14,7 @@ use super::{
     read_store::Store,
     snapshot_error::{SnapshotError, io_error},
 };
+use crate::destination::open_own;
 
 /// The file that restores hold a shared lock on while they read, so that a collection removes nothing meanwhile.
 pub(crate) const READERS: &str = "readers";
@@ -44,12 +45,10 @@ pub(crate) fn lock_out_readers(dir: BorrowedFd<'_>) -> io::Result<Option<OwnedFd
 /// Opens the file that readers of the store lock, and creates it if it is missing. On a read-only volume it exists
 /// already, because writers create it.
 pub(crate) fn readers(dir: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR;
-    match rustix::fs::openat(dir, READERS, OFlags::RDWR | OFlags::CREATE | common, mode) {
-        Err(Errno::ROFS | Errno::ACCESS) => {
-            Ok(rustix::fs::openat(dir, READERS, OFlags::RDONLY | common, Mode::empty())?)
+    open_own(dir, READERS, OFlags::RDWR | OFlags::CREATE).or_else(|error| {
+        match Errno::from_io_error(&error) {
+            Some(Errno::ROFS | Errno::ACCESS) => open_own(dir, READERS, OFlags::RDONLY),
+            _ => Err(error),
         }
-        opened => Ok(opened?),
-    }
+    })
 }

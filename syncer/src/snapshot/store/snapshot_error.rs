@@ -256,6 +256,10 @@ impl SnapshotError {
                 "`volferry snapshot prune` needs no room, and gives back that of the snapshots that it drops"
                     .into()
             }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotADirectory => {
+                "another user who could write to the volume may have put it there: put the folder back in its place"
+                    .into()
+            }
             Self::ArchiveNotWritten { source, .. } if is_full(source) => "make room there".into(),
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
             Self::NoList(_) | Self::OnlyCopy(_) => {

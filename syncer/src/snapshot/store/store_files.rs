@@ -10,21 +10,16 @@ use rustix::{
     io::Errno,
 };
 
+use super::store_dir::open_folder;
 use crate::{
-    destination::write_all,
+    destination::{create_own, write_all},
     hash::ContentId,
-    root::{each_name, open_child},
+    root::{each_name, open_below, open_child},
     sys::file_part::data_in,
 };
 
 /// The log of changes.
 pub(crate) const AUDIT: &str = "audit";
-
-/// The additions of publications that are not settled.
-pub(crate) const NEW: &str = "new";
-pub(crate) const PACKS: &str = "packs";
-pub(crate) const CONTENT: &str = "content";
-pub(crate) const TRASH: &str = "trash";
 
 /// The name of a pack in the folder of its publication.
 pub(crate) const PACK_NEW: &str = "pack";
@@ -38,16 +33,27 @@ pub(crate) const PACK_MAGIC: &[u8; 8] = b"vfpack\x02\0";
 /// The first bytes of a pack of the version that does not end with the record of its snapshot.
 pub(crate) const OLD_PACK_MAGIC: &[u8; 8] = b"vfpack\x01\0";
 
-/// Returns the name of content in a file of its own, below the store's folder.
-pub(crate) fn own_name(id: &ContentId) -> String {
+/// Returns the path of content in a file of its own, below the folder of contents.
+pub(crate) fn own_path(id: &ContentId) -> String {
     let name = id.to_string();
-    format!("{CONTENT}/{}/{name}", &name[..2])
+    format!("{}/{name}", &name[..2])
 }
 
-/// Opens a regular file for reading, never through a link.
-pub(crate) fn open_file(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+/// Opens the folder of the content named `id`, which is made if it is missing. `contents` is the folder of all.
+pub(crate) fn open_content_folder(contents: BorrowedFd<'_>, id: &str) -> io::Result<OwnedFd> {
+    let prefix = id.get(..2).ok_or(io::ErrorKind::InvalidInput)?;
+    match open_folder(contents, prefix) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_dir(contents, prefix)?;
+            open_folder(contents, prefix)
+        }
+        opened => opened,
+    }
+}
+
+/// Opens the file at a path below a folder for reading, never through a link. The caller checks its kind.
+pub(crate) fn open_file(dir: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+    open_below(dir, path.as_bytes(), OFlags::RDONLY | OFlags::NONBLOCK)
 }
 
 /// Reads a regular file of at most `most` bytes; one that is missing counts as empty.
@@ -93,7 +99,7 @@ pub(crate) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// Returns the names in a folder.
+/// Returns the names in the folder `name` of `dir`, or in `dir` itself if `name` is a dot.
 pub(crate) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
     let folder = open_child(dir, name.as_bytes(), OFlags::RDONLY)?;
     let mut names = Vec::new();
@@ -106,8 +112,9 @@ pub(crate) fn names(dir: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> 
 
 /// Removes a folder that contains only files. A missing folder is no error.
 pub(crate) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    for inside in names(dir, name)? {
-        rustix::fs::unlinkat(dir, format!("{name}/{inside}"), AtFlags::empty())?;
+    let folder = open_folder(dir, name)?;
+    for inside in names(folder.as_fd(), ".")? {
+        rustix::fs::unlinkat(&folder, inside, AtFlags::empty())?;
     }
     match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -115,10 +122,9 @@ pub(crate) fn remove_flat(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a file anew.
+/// Writes a new file in the place of what has its name.
 pub(crate) fn write_new(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+    let file = create_own(dir, name)?;
     write_all(file.as_fd(), bytes, 0)?;
     Ok(file)
 }

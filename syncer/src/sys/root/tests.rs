@@ -15,8 +15,8 @@ fn a_symbolic_link_on_the_way_is_not_followed() {
     assert!(root.dir(&rel("real/below")).is_ok());
     assert!(root.dir(&rel("link/below")).is_err());
     assert!(root.dir(&rel("link")).is_err());
-    assert!(open_stepwise(&root.fd, b"real/below", OFlags::PATH).is_ok());
-    assert!(open_stepwise(&root.fd, b"link/below", OFlags::PATH).is_err());
+    assert!(open_stepwise(root.as_fd(), b"real/below", OFlags::PATH).is_ok());
+    assert!(open_stepwise(root.as_fd(), b"link/below", OFlags::PATH).is_err());
 }
 
 fn place(trusted: &Path, below: &str) -> TreeLocation {
