@@ -6,6 +6,8 @@
 //! job that is recreated under an old name never meets objects of its predecessor.
 
 use contract::Side;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt as _;
 
 /// The field manager of all objects that the operator applies.
 pub const FIELD_MANAGER: &str = "volferry-operator";
@@ -47,6 +49,9 @@ pub const ANNOTATION_UID: &str = "volferry.dev/syncjob-uid";
 pub const ANNOTATION_RUN_UID: &str = "volferry.dev/run-uid";
 /// Annotation of Jobs: the job's generation that they were made from.
 pub const ANNOTATION_GENERATION: &str = "volferry.dev/generation";
+/// Annotation of a syncer's Job: the image that the operator gave it, which an admission policy may have rewritten in
+/// its pods.
+pub const ANNOTATION_BUILT_WITH: &str = "volferry.dev/built-with";
 /// Annotation of Jobs: the node that they are tied to.
 pub const ANNOTATION_NODE: &str = "volferry.dev/node";
 /// Annotation and label that Kubernetes sets on a pod of an Indexed Job: the pod's index.
@@ -63,6 +68,8 @@ pub const ANNOTATION_ACCEPT_VOLUME: &str = "volferry.dev/accept-volume";
 pub const ANNOTATION_ACCEPT_SOURCE: &str = "volferry.dev/accept-source";
 /// Annotation of a claim that came up filled, and of its temporary claim: the run or VolumeSnapshot that filled it.
 pub const ANNOTATION_POPULATED: &str = "volferry.dev/populated";
+/// Annotation of a claim: the UID that it had when it was filled. One that is made anew from its manifest has another.
+pub const ANNOTATION_POPULATED_CLAIM: &str = "volferry.dev/populated-claim";
 /// Value of [`ANNOTATION_POPULATED`] of a claim that came up empty because it says that it may.
 pub const POPULATED_EMPTY: &str = "empty";
 /// Annotation by which the scheduler names the node of a claim that waits for its first consumer.
@@ -138,6 +145,16 @@ impl TryNames {
     pub fn label(&self) -> String {
         self.base.clone()
     }
+}
+
+/// Returns what a claim was filled from; `None` for one that was not, and for another claim that its annotations were
+/// copied to.
+pub fn populated_from(claim: &PersistentVolumeClaim) -> Option<&String> {
+    let filled = claim.annotations().get(ANNOTATION_POPULATED_CLAIM);
+    claim
+        .annotations()
+        .get(ANNOTATION_POPULATED)
+        .filter(|_| filled.is_none_or(|uid| claim.uid().as_ref() == Some(uid)))
 }
 
 /// Returns whether a name is [`TryNames::capture`] of a try of the job with that name and UID.

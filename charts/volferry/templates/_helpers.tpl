@@ -50,7 +50,7 @@
 
 {{- define "volferry.selectorLabels" -}}
 app.kubernetes.io/name: volferry
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: controller
 {{- end -}}
 
@@ -68,7 +68,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The labels by which the pod of `helm test` is known, and which select no operator. */}}
 {{- define "volferry.testLabels" -}}
 app.kubernetes.io/name: volferry
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: test
 {{- end -}}
 

@@ -76,6 +76,10 @@ async fn a_syncrun_that_a_person_makes_is_a_run_now_and_one_that_is_deleted_ends
     let changed = Patch::Merge(json!({"spec": {"number": 3}}));
     let refused = stage.runs.patch("before-upgrade", &PatchParams::default(), &changed).await;
     assert!(refused.unwrap_err().to_string().contains("cannot change"));
+    let mut filled_in = syncjob::run_now("filled-in", "web");
+    filled_in["spec"]["job"] = run.data["spec"]["job"].clone();
+    let refused = syncjob::create(&stage.runs, filled_in).await;
+    assert!(format!("{:#}", refused.unwrap_err()).contains("the operator fills in the other fields"));
 
     stage.runs.delete("before-upgrade", &Default::default()).await.unwrap();
     let releasing = stage.kubelet.release("web");

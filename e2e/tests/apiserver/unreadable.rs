@@ -16,12 +16,17 @@ async fn what_cannot_be_read_says_so_and_holds_up_no_other() {
     let stage = Stage::with_own_server("unreadable").await.unwrap();
     let_in_the_future(&stage.client).await.unwrap();
     syncjob_of_the_future(&stage).await;
+    let restored = json!({"type": "Restored", "status": "True", "reason": "Restored", "message": "It waits.",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let restored = Patch::Merge(json!({"status": {"conditions": [restored]}}));
+    stage.jobs.patch_status("odd", &PatchParams::default(), &restored).await.unwrap();
     syncrun_of_the_future(&stage).await.unwrap();
     let _controller = stage.controller(e2e::cut::Cut::Never).await.unwrap();
 
     let stalled = stage.until_is("odd", "Stalled").await.unwrap();
     assert!(syncjob::has_reason(&stalled, "Stalled", "InvalidSpec"), "{stalled:#?}");
     assert!(syncjob::message(&stalled, "Stalled").contains("Future"), "{stalled:#?}");
+    assert!(syncjob::is(&stalled, "Restored"), "what holds runs back after a restore: {stalled:#?}");
     let run = stage.run("odd-run", "it is stalled", |run| syncjob::is(run, "Stalled")).await.unwrap();
     assert!(syncjob::has_reason(&run, "Stalled", "InvalidSpec"), "{run:#?}");
     assert!(syncjob::message(&run, "Stalled").contains("Future"), "{run:#?}");
@@ -62,7 +67,7 @@ async fn syncrun_of_the_future(stage: &Stage) -> anyhow::Result<()> {
     let job = json!({"source": end("a"), "destination": end("b"), "concurrencyPolicy": "Future"});
     let run: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": "odd-run"},
-        "spec": {"syncJob": {"name": "web"}, "job": job},
+        "spec": {"syncJob": {"name": "web"}, "number": 7, "job": job},
     }))?;
     syncjob::runs(&stage.client, &stage.namespace).create(&PostParams::default(), &run).await?;
     Ok(())

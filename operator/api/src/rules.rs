@@ -348,11 +348,16 @@ pub(super) fn run_status() -> [Rule; 1] {
 }
 
 /// Forbids changes of a SyncRun's spec, except that the operator completes one that a person created, once.
-pub(super) fn run() -> [Rule; 3] {
+pub(super) fn run() -> [Rule; 4] {
     [
         rule(
             "has(oldSelf.number) ? self == oldSelf : self.syncJob.name == oldSelf.syncJob.name",
             "the spec of a SyncRun cannot change: create another SyncRun to run again",
+        ),
+        rule(
+            "has(self.number) || !(has(self.cause) || has(self.job) || has(self.source) || has(self.destination) || \
+             has(self.local))",
+            "write only syncJob, force, restore and benchmark: the operator fills in the other fields",
         ),
         rule(
             "!has(self.restore) || !has(self.benchmark)",

@@ -1,13 +1,13 @@
 //! Reconciles SyncJobs: each call carries out one step.
 
-use contract::{Reason, chain};
+use contract::{Reason, RunResult, chain};
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Resource as _, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::error_boundary::InvalidObject,
     runtime::controller::Action,
 };
@@ -135,14 +135,24 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
         format!("This operator cannot read the SyncJob, which may be of a newer one: {}.", unreadable.error),
     );
     let job = SyncJob { metadata: unreadable.metadata, spec: SyncJobSpec::default(), status: None };
-    let mut status = SyncJobStatus::default();
+    let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+    let kind = ApiResource::erase::<SyncJob>(&());
+    let raw = Api::<DynamicObject>::namespaced_with(context.client.clone(), &namespace, &kind);
+    let Some(there) = raw.get_opt(&name).await.map_err(Error::Status)? else {
+        return Ok(Action::await_change());
+    };
+    // A merge patch replaces the whole list, and others than those about readiness still decide, such as Restored.
+    let conditions = serde_json::from_value(there.data["status"]["conditions"].clone()).unwrap_or_default();
+    let old = SyncJobStatus { conditions, ..SyncJobStatus::default() };
+    let mut status = old.clone();
     readiness::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());
-    let api = Api::<Guarded>::namespaced(context.client.clone(), &job.namespace().unwrap_or_default());
+    let api = Api::<Guarded>::namespaced(context.client.clone(), &namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-    let patch = Patch::Merge(serde_json::json!({ "status": status }));
-    let written = api.patch_status(&job.name_any(), &params, &patch).await.map_err(Error::Status)?;
+    let metadata = serde_json::json!({ "uid": there.uid(), "resourceVersion": there.resource_version() });
+    let patch = Patch::Merge(serde_json::json!({ "metadata": metadata, "status": status }));
+    let written = api.patch_status(&name, &params, &patch).await.map_err(Error::Status)?;
     context.known.jobs.wrote(&written);
-    announce(context, &job, &SyncJobStatus::default(), &status).await;
+    announce(context, &job, &old, &status).await;
     Ok(Action::await_change())
 }
 
@@ -338,6 +348,12 @@ async fn clear_up(
     run_hooks::release(context, view, new).await?;
     let is_settled = bookkeeping::settle_runs(context, view, new, is_known).await?;
     let is_settled = make_capture::remove(&context.client, view.job, new).await? && is_settled;
+    if let Step::Finish(outcome) = step
+        && outcome.report.result != RunResult::Succeeded
+    {
+        // One that somebody has deleted may be the cause.
+        context.accounts.forget(&view.subject.namespace, &view.subject.name);
+    }
     if let (Step::Finish(_), Ok(valid)) = (step, view.valid) {
         make_image::prune(context, view.job, new, valid).await?;
     }

@@ -125,7 +125,7 @@ pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item
     // Once a run has succeeded with it, it is a claim like any other.
     let is_new = known.is_none_or(|known| known.claim_uid != uid);
     let is_populated = found.filter(|_| is_new).is_some_and(|claim| {
-        let from = claim.annotations().get(names::ANNOTATION_POPULATED);
+        let from = names::populated_from(claim);
         let origin = claim.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
         from.is_some_and(|from| from != names::POPULATED_EMPTY)
             && origin.is_some_and(|it| it.api_group.as_deref() == Some(GROUP) && it.name == job.name_any())
@@ -278,10 +278,10 @@ mod tests {
 
     #[test]
     fn a_claim_that_came_up_with_the_copy_is_one_until_a_run_has_succeeded_with_it() {
-        let judged = |job: &str, from: Option<&str>, known: &str| {
+        let judged = |job: &str, from: Option<&str>, uid: &str, known: &str| {
             let origin = json!({"apiGroup": "volferry.dev", "kind": "SyncJob", "name": "web"});
             let mut claims = claims("v", None);
-            let annotations = json!({"volferry.dev/populated": from});
+            let annotations = json!({"volferry.dev/populated": from, "volferry.dev/populated-claim": uid});
             let found = json!({"metadata": {"name": "a", "uid": "v"}, "spec": {"dataSourceRef": origin}});
             let mut found: k8s_openapi::api::core::v1::PersistentVolumeClaim =
                 serde_json::from_value(found).unwrap();
@@ -296,9 +296,13 @@ mod tests {
             });
             is_copy(&serde_json::from_value(job).unwrap(), &claims, &[])
         };
-        assert!(judged("web", Some("web-7"), "u"));
-        assert!(!judged("web", Some("web-7"), "v"), "a run has succeeded with it");
-        assert!(!judged("other", Some("web-7"), "u"), "it has the copy of another SyncJob");
-        assert!(!judged("web", Some("empty"), "u") && !judged("web", None, "u"));
+        assert!(judged("web", Some("web-7"), "v", "u"));
+        assert!(!judged("web", Some("web-7"), "v", "v"), "a run has succeeded with it");
+        assert!(!judged("other", Some("web-7"), "v", "u"), "it has the copy of another SyncJob");
+        assert!(
+            !judged("web", Some("web-7"), "w", "u"),
+            "it was made anew from the manifest of one that was filled"
+        );
+        assert!(!judged("web", Some("empty"), "v", "u") && !judged("web", None, "v", "u"));
     }
 }

@@ -22,8 +22,7 @@ use super::{
 use crate::{api::Hook, human::clipped};
 
 /// Returns the pods for a hook, at the latest at `until`. `before` waits for a ready one for as long as the command may
-/// take, since the application may have been created with the SyncJob. `after` waits for an API server that does not
-/// answer, since an application that is not resumed stays quiesced.
+/// take, since the application may have been created with the SyncJob. Both wait for an API server that does not answer.
 pub(super) async fn awaited(
     api: &Api<Pod>,
     hook: &Hook,
@@ -41,7 +40,7 @@ pub(super) async fn awaited(
         let Ok(found) = timeout_at(until, selected(api, hook, point)).await else { return Err(obstacle) };
         obstacle = match (found, point) {
             (Err(none @ HookError::NoPod { .. }), Point::Before) => none,
-            (Err(HookError::List { point, source }), Point::After) if may_pass(&source) => {
+            (Err(HookError::List { point, source }), _) if may_pass(&source) => {
                 HookError::List { point, source }
             }
             (found, _) => return found,
@@ -65,14 +64,16 @@ fn selector(hook: &Hook) -> Selector {
 async fn selected(api: &Api<Pod>, hook: &Hook, point: Point) -> Result<Vec<Pod>, HookError> {
     let selector = selector(hook);
     let labels = clipped(&selector.to_string(), TAIL_BYTES);
-    let params = ListParams::default().labels_from(&selector).limit(MAX_PODS + 1);
+    // Those that have ended stay until somebody deletes them, and may be many.
+    let running = ListParams::default().labels_from(&selector).fields("status.phase=Running");
+    let params = running.limit(MAX_PODS + 1);
     let mut pods = api.list(&params).await.map_err(|source| HookError::List { point, source })?.items;
     let found = pods.len();
     if found > MAX_PODS as usize {
         return Err(HookError::TooManyPods { point, labels });
     }
     pods.retain(|pod| can_run(pod, point));
-    let wanted = if point == Point::Before { "is ready" } else { "runs" };
+    let wanted = if point == Point::Before { "is ready" } else { "stays" };
     if pods.is_empty() { Err(HookError::NoPod { point, found, labels, wanted }) } else { Ok(pods) }
 }
 

@@ -47,13 +47,13 @@ pub enum HookError {
     },
     /// No pod can run the command.
     #[error(
-        "The hook {point} found no pod to run in: {found} have the labels {labels}, and none of them {wanted}. Correct \
-         spec.hooks.{point}.target.matchLabels, or start the application."
+        "The hook {point} found no pod to run in: {found} with the labels {labels} run, and none of them {wanted}. \
+         Correct spec.hooks.{point}.target.matchLabels, or start the application."
     )]
     NoPod {
         /// The hook.
         point: Point,
-        /// The number of pods with the labels.
+        /// The number of running pods with the labels.
         found: usize,
         /// The labels.
         labels: String,

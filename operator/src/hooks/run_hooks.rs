@@ -5,14 +5,14 @@
 use std::{sync::Arc, time::Duration};
 
 use contract::chain;
-use kube::{Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 
 use super::{
     hook_state::Point,
     hook_tasks::{DueHook, HookTasks},
 };
 use crate::{
-    api::{ActiveRun, HookRun, SyncJobStatus, SyncRun},
+    api::{ActiveRun, HookRun, SyncJob, SyncJobReference, SyncJobStatus, SyncRun},
     controller::{context::Context, dereference, error::Error, stores::Known, view::View},
     ends::end::Places,
     pods::cleanup::{self, ChildOwner},
@@ -103,6 +103,16 @@ pub(crate) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Op
 /// Stops the pods of a run, runs its hook `after` once `before` has ended, and deletes its SyncRun.
 async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &SyncRun) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
+    // The watch may not have brought the SyncJob yet.
+    let is_there = loop {
+        match is_there(client, &namespace, &run.spec.sync_job).await {
+            Ok(is_there) => break is_there,
+            Err(error) => pause(&namespace, &name, &chain(&error)).await,
+        }
+    };
+    if is_there {
+        return;
+    }
     tracing::info!(namespace, name, "the SyncJob is gone; its run ends with the hook after");
     while let Err(error) = stop(client, known, run).await {
         pause(&namespace, &name, &chain(&error)).await;
@@ -123,6 +133,12 @@ async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &Syn
         pause(&namespace, &name, &chain(&error)).await;
     }
     hooks.settle(run);
+}
+
+/// Returns whether the API server has the SyncJob itself, and no other of its name.
+async fn is_there(client: &Client, namespace: &str, job: &SyncJobReference) -> kube::Result<bool> {
+    let found = Api::<SyncJob>::namespaced(client.clone(), namespace).get_metadata_opt(&job.name).await?;
+    Ok(found.is_some_and(|found| found.uid() == job.uid))
 }
 
 async fn pause(namespace: &str, name: &str, error: &str) {

@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::api::batch::v1;
 use kube::{Api, ResourceExt as _, api::ListParams};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader},
     time::timeout,
 };
 
@@ -18,6 +18,7 @@ use super::{
     error::PluginError,
     exec_stream::{ExecStream, LOST},
     one_pod::{OnePod, show_errors},
+    output,
 };
 use crate::{
     api::SyncJob,
@@ -83,9 +84,10 @@ pub(super) async fn run(
     let wanted = browse_job::job(&sink, &job, seconds);
     let wanted = wanted.ok_or_else(|| PluginError::NoFolder { name: name.into() })?;
     let made = OnePod::make(&cluster.client, &namespace, &wanted).await?;
+    let is_file = matches!(asked, Asked::File { .. });
     let command = asked.command(&dir);
     let answered = tokio::select! {
-        answered = answer(&made, &command) => answered,
+        answered = answer(&made, is_file, &command) => answered,
         () = stops.next() => Err(PluginError::Stopped),
         () = tokio::time::sleep(most) => Err(PluginError::TooLong { after: human::duration(most) }),
     };
@@ -109,12 +111,16 @@ async fn last_sink(cluster: &Cluster, job: &SyncJob, namespace: &str) -> Result<
 }
 
 /// Waits for the pod of a Job, runs the command there, and prints what it answers.
-async fn answer(made: &OnePod, command: &[String]) -> Result<(), PluginError> {
+async fn answer(made: &OnePod, is_file: bool, command: &[String]) -> Result<(), PluginError> {
     let pod = made.running().await?;
     let there = ExecStream::start(&made.pods, &pod, command).await?;
     drop(there.input);
     let errors = tokio::spawn(show_errors(there.errors));
-    print_all(there.output, &pod).await?;
+    if is_file {
+        print_all(there.output, &pod).await?;
+    } else {
+        print_lines(there.output, &pod).await?;
+    }
     // The status comes after all that was printed, so that its absence tells of a part that is missing.
     let status = there.status.code().await;
     let _ = timeout(LAST_ERRORS, errors).await;
@@ -122,6 +128,22 @@ async fn answer(made: &OnePod, command: &[String]) -> Result<(), PluginError> {
         0 => Ok(()),
         LOST => Err(PluginError::Answer { pod, source: io::ErrorKind::UnexpectedEof.into() }),
         status => Err(PluginError::Answered { status }),
+    }
+}
+
+/// Prints the output of the answer line by line. Whoever may make Jobs in the namespace may have made the one that
+/// names the image, so the text is escaped.
+async fn print_lines(from: impl AsyncRead + Unpin, pod: &str) -> Result<(), PluginError> {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        let lost = |source| PluginError::Answer { pod: pod.into(), source };
+        line.clear();
+        let mut part = (&mut from).take(PIECE_BYTES as u64);
+        if part.read_until(b'\n', &mut line).await.map_err(lost)? == 0 {
+            return Ok(());
+        }
+        output::lines(&[String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line))])?;
     }
 }
 

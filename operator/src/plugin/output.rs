@@ -20,11 +20,19 @@ pub(super) fn lines<S: AsRef<str>>(lines: &[S]) -> Result<(), PluginError> {
     write(text.as_bytes())
 }
 
-/// Prints an object as JSON on standard output. JSON escapes control characters itself.
+/// Prints an object as JSON on standard output.
 pub(super) fn json<T: Serialize>(object: &T) -> Result<(), PluginError> {
-    let mut text = serde_json::to_vec_pretty(object)?;
-    text.push(b'\n');
-    write(&text)
+    let text = serde_json::to_string_pretty(object)?;
+    write(format!("{}\n", without_controls(&text)).as_bytes())
+}
+
+/// Escapes in a JSON text those control characters that JSON itself leaves, of which some start commands to terminals.
+fn without_controls(json: &str) -> String {
+    let escape = |c: char| match c {
+        '\x7f'..='\u{9f}' => format!("\\u{:04x}", u32::from(c)),
+        c => c.into(),
+    };
+    json.chars().map(escape).collect()
 }
 
 /// Prints a line on standard error.
@@ -73,6 +81,11 @@ fn write(text: &[u8]) -> Result<(), PluginError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_text_in_an_object_starts_a_command_to_the_terminal() {
+        assert_eq!(without_controls("\"\u{9b}2J é\x7f\""), r#""\u009b2J é\u007f""#);
+    }
 
     #[test]
     fn a_frame_fits_the_terminal_and_no_status_moves_its_cursor() {

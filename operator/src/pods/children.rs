@@ -223,7 +223,11 @@ fn node_of(job: &Job) -> Option<&String> {
     job.annotations().get(names::ANNOTATION_NODE)
 }
 
+/// Returns the image that the operator built a Job with. Earlier operators did not note it.
 fn image_of(job: &Job) -> Option<&str> {
+    if let Some(noted) = job.annotations().get(names::ANNOTATION_BUILT_WITH) {
+        return Some(noted);
+    }
     job.spec.as_ref()?.template.spec.as_ref()?.containers.first()?.image.as_deref()
 }
 
@@ -343,6 +347,11 @@ mod tests {
         assert!(children.is_outdated(&names(2), 5, "new", &anywhere));
         assert!(children.is_outdated(&names(2), 4, "newer", &anywhere));
         assert!(!children.is_outdated(&names(1), 5, "newer", &anywhere), "another try's Job");
+        let mut rewritten = job(&names(2), 4, "mirror/new@sha256:1");
+        rewritten.annotations_mut().insert(names::ANNOTATION_BUILT_WITH.into(), "new".into());
+        let children = Children { jobs: vec![rewritten], ..Children::default() };
+        assert!(!children.is_outdated(&names(2), 4, "new", &anywhere), "an admission policy's image");
+        assert!(children.is_outdated(&names(2), 4, "newer", &anywhere));
     }
 
     #[test]

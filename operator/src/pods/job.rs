@@ -161,6 +161,7 @@ fn job(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args: Vec<
     let annotations = metadata.annotations.get_or_insert_default();
     let pod_annotations = pod_annotations(of, side, annotations);
     annotations.insert(names::ANNOTATION_GENERATION.into(), of.run.generation.to_string());
+    annotations.insert(names::ANNOTATION_BUILT_WITH.into(), of.settings.image.name.clone());
     if let Some(placement) = pinned(of, side).last() {
         annotations.insert(names::ANNOTATION_NODE.into(), placement.node.clone());
     }

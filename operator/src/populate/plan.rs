@@ -14,7 +14,10 @@ use super::{
 use crate::{
     api::{SyncJob, conditions},
     fault::Fault,
-    names::{ANNOTATION_POPULATED, ANNOTATION_SELECTED_NODE, POPULATED_EMPTY},
+    names::{
+        ANNOTATION_POPULATED, ANNOTATION_POPULATED_CLAIM, ANNOTATION_SELECTED_NODE, POPULATED_EMPTY,
+        populated_from,
+    },
 };
 
 /// What is there.
@@ -82,13 +85,19 @@ pub fn next(at: ClaimSituation<'_>) -> FillStep {
         return match (filler, temporary) {
             (Some(filler), _) => unless_going(filler, FillStep::DropFiller),
             (None, Some(temporary)) => unless_going(temporary, FillStep::DropClaim),
-            (None, None) if claim.annotations().contains_key(ANNOTATION_POPULATED) => FillStep::Done,
+            (None, None) if populated_from(claim).is_some() => FillStep::Done,
             (None, None) => not_filled(claim),
         };
     }
     match temporary {
         None => begin(at),
         Some(temporary) if temporary.metadata.deletion_timestamp.is_some() => FillStep::Wait,
+        Some(temporary) if !temporary::is_like(temporary, claim) => {
+            let name = temporary::name(claim);
+            let message =
+                format!("The claim {name} asks for another volume than the one to be filled: delete it.");
+            report(Reason::NameTaken, message)
+        }
         Some(temporary) => node(at, temporary).unwrap_or_else(|| go_on(at, temporary)),
     }
 }
@@ -148,9 +157,10 @@ fn go_on(at: ClaimSituation<'_>, temporary: &PersistentVolumeClaim) -> FillStep 
     if let Some(from) = temporary.annotations().get(ANNOTATION_POPULATED) {
         return match filler {
             Some(filler) => unless_going(filler, FillStep::DropFiller),
-            None if claim.annotations().get(ANNOTATION_POPULATED) != Some(from) => {
-                FillStep::MarkClaim(vec![(ANNOTATION_POPULATED, Some(from.clone()))])
-            }
+            None if populated_from(claim) != Some(from) => FillStep::MarkClaim(vec![
+                (ANNOTATION_POPULATED, Some(from.clone())),
+                (ANNOTATION_POPULATED_CLAIM, claim.uid()),
+            ]),
             None => rebind(at, temporary),
         };
     }

@@ -50,6 +50,16 @@ pub fn claim(
     PersistentVolumeClaim { metadata, spec: Some(spec), ..PersistentVolumeClaim::default() }
 }
 
+/// Returns whether a temporary claim asks for such a volume as the claim does. Its volume is given to the claim, past
+/// the quotas on what claims ask for.
+pub fn is_like(temporary: &PersistentVolumeClaim, claim: &PersistentVolumeClaim) -> bool {
+    let asks = |of: &PersistentVolumeClaim| {
+        let spec = of.spec.clone().unwrap_or_default();
+        (spec.storage_class_name, spec.resources, spec.volume_mode, spec.access_modes)
+    };
+    asks(temporary) == asks(claim)
+}
+
 /// Builds the SyncJob that restores a snapshot of the copy, or the files as they are, into the temporary claim.
 pub fn filler(claim: &PersistentVolumeClaim, job: &SyncJob, snapshot: Option<String>) -> SyncJob {
     let here = |name: String| ClaimReference { claim_name: name, namespace: None };

@@ -18,7 +18,7 @@ use crate::{
         Run, SnapshotStatus, SyncJob, SyncJobSpec, SyncJobStatus,
         conditions::{self, Cause},
     },
-    names::{ANNOTATION_POPULATED, ANNOTATION_SELECTED_NODE, POPULATED_EMPTY},
+    names::{ANNOTATION_POPULATED, ANNOTATION_POPULATED_CLAIM, ANNOTATION_SELECTED_NODE, POPULATED_EMPTY},
 };
 
 /// How a run of the SyncJob that fills the volume ends: well, or for that reason.
@@ -246,6 +246,23 @@ fn a_claim_that_was_bound_before_it_was_filled_is_told_so() {
     assert!(fault.message.contains("class \"fast\""), "{}", fault.message);
     world.claim.annotations_mut().insert(ANNOTATION_POPULATED.into(), "copies-1".into());
     assert_eq!(world.next(), FillStep::Done);
+    world.claim.annotations_mut().insert(ANNOTATION_POPULATED_CLAIM.into(), "u-before".into());
+    assert_eq!(reason_of(&[world.next()]), "NotFilled", "a claim that was made anew from its manifest");
+}
+
+#[test]
+fn a_claim_gets_no_volume_that_it_did_not_ask_for() {
+    let changes: [(&str, Value); 2] =
+        [("storageClassName", json!("faster")), ("resources", json!({"requests": {"storage": "100Gi"}}))];
+    for (field, value) in changes {
+        let mut world = world(json!({}), Some(job(true, None, &json!({}))));
+        world.step();
+        let mut temporary = json!(world.temporary);
+        temporary["spec"][field] = value;
+        temporary["metadata"]["annotations"] = json!({ANNOTATION_POPULATED: "copies-1"});
+        world.temporary = serde_json::from_value(temporary).unwrap();
+        assert_eq!(reason_of(&world.play(Ok(()))), "NameTaken", "{field}");
+    }
 }
 
 #[test]

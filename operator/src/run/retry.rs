@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(10);
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(5);
+/// The longest pause before a try.
+pub const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(5);
 
 /// Returns how long to wait before the try after `failed` failed ones (at least 1): 10 s, doubled each time, at most 5
 /// min.

@@ -176,12 +176,23 @@ pub(crate) async fn gone(client: &Client, job: &SyncJob) -> read::Result<Vec<Str
         }
         let is_kept = job.status.as_ref().is_some_and(|status| change_base::is_kept(status, name));
         let is_left = claim(client, job, name).await?.is_some_and(|claim| is_ours(&claim))
-            || !is_kept && snapshot(client, job, name).await?.is_some_and(|snapshot| is_ours(&snapshot));
+            || !is_kept && is_there(client, job, name).await?;
         if !is_left {
             gone.push(name.clone());
         }
     }
     Ok(gone)
+}
+
+/// Returns whether the operator's VolumeSnapshot of that name is left. One that may not be read counts as left, so that
+/// none is forgotten that still takes storage.
+async fn is_there(client: &Client, job: &SyncJob, name: &str) -> read::Result<bool> {
+    match snapshots(client, &job.namespace().unwrap_or_default()).get(name).await {
+        Ok(snapshot) => Ok(is_ours(&snapshot)),
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(false),
+        Err(error) if is_forbidden(&error) => Ok(true),
+        Err(error) => Err(reading("VolumeSnapshot")(error)),
+    }
 }
 
 /// Returns whether an object is one that the operator made for a run: it has a SyncRun for its owner, or a SyncJob if

@@ -9,6 +9,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
@@ -31,6 +32,9 @@ const MAX_PEERS: usize = 64;
 /// The longest texts of a run in the status, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 const MAX_MESSAGE_BYTES: usize = 1024;
+/// The fields that an `EndpointRun` or a `SnapshotStatus` may not have.
+const MAY_BE_ABSENT_OF_RUN: [&str; 6] = ["run", "reason", "message", "startTime", "completionTime", "link"];
+const MAY_BE_ABSENT_OF_SNAPSHOTS: [&str; 3] = ["latest", "items", "damaged"];
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause between two writes, so that a thousand small runs are no thousand writes.
@@ -95,8 +99,19 @@ impl Recorder {
 }
 
 fn written(ledger: &Ledger, key: PublicKey) -> Value {
-    json!({"publicKey": key, "lastRun": ledger.runs.first(), "history": ledger.runs,
-        "snapshots": ledger.snapshots, "peers": ledger.peers})
+    let last = ledger.runs.first().map(|run| with_absent(run, &MAY_BE_ABSENT_OF_RUN));
+    let snapshots = ledger.snapshots.as_ref().map(|it| with_absent(it, &MAY_BE_ABSENT_OF_SNAPSHOTS));
+    json!({"publicKey": key, "lastRun": last, "history": ledger.runs, "snapshots": snapshots,
+        "peers": ledger.peers})
+}
+
+/// Names the fields that an object does not have, because a merge patch keeps what it does not name.
+fn with_absent(object: &impl Serialize, fields: &[&str]) -> Value {
+    let mut value = json!(object);
+    for field in fields {
+        value[*field] = value[*field].take();
+    }
+    value
 }
 
 /// The last runs, and the peers that came.
@@ -170,6 +185,7 @@ fn entry(served: ServedRun) -> EndpointRun {
 #[cfg(test)]
 mod tests {
     use contract::{RunResult, SnapshotEntry, SnapshotReport};
+    use kube::CustomResourceExt as _;
 
     use super::*;
 
@@ -201,6 +217,20 @@ mod tests {
     }
 
     #[test]
+    fn what_an_object_does_not_have_is_named() {
+        fn named(object: &impl Serialize, absent: &[&str]) -> Vec<String> {
+            with_absent(object, absent).as_object().unwrap().keys().cloned().collect()
+        }
+        let crd = json!(SyncEndpoint::crd());
+        let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+        let fields = |of: &str| named(&status["properties"][of]["properties"], &[]);
+        let run = EndpointRun { message: "m".into(), ..EndpointRun::default() };
+        assert_eq!(named(&run, &MAY_BE_ABSENT_OF_RUN), fields("lastRun"));
+        assert_eq!(with_absent(&run, &MAY_BE_ABSENT_OF_RUN)["message"], "m");
+        assert_eq!(named(&SnapshotStatus::default(), &MAY_BE_ABSENT_OF_SNAPSHOTS), fields("snapshots"));
+    }
+
+    #[test]
     fn the_snapshots_are_those_of_the_last_run_that_wrote_here_and_took_one() {
         let entry = SnapshotEntry { id: "0123456789abcdef".into(), ..SnapshotEntry::default() };
         let mut wrote = served("laptop", "m");
@@ -228,7 +258,10 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.add(served("laptop", "m"));
         let key = contract::OwnKey::generate().unwrap().public();
-        let status: SyncEndpointStatus = serde_json::from_value(written(&ledger, key)).unwrap();
+        let mut stored = written(&ledger, key);
+        // What the API server makes of a merge patch.
+        stored["lastRun"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let status: SyncEndpointStatus = serde_json::from_value(stored).unwrap();
         assert_eq!(status.public_key, Some(key.to_string()));
         let mut later = Ledger::of(Some(&status));
         assert_eq!(later, ledger);

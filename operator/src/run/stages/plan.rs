@@ -19,6 +19,7 @@ use crate::{
     run::{
         outcome::{self, Outcome},
         record::Record,
+        retry,
         shard_pairs::{self, Pair, Stand},
     },
     volumes::claims::{Blocked, LostClaim},
@@ -94,7 +95,10 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
         _ if let Some(LostClaim { side: Side::Sink, fault }) = &situation.lost => {
             return Step::Halt(fault.clone()).into();
         }
-        _ if situation.now < try_time => return Step::Await.again(Some(try_time)),
+        // A later one than any pause is of a clock that was set back since.
+        _ if situation.now < try_time && try_time.duration_since(situation.now) <= retry::LONGEST_WAIT => {
+            return Step::Await.again(Some(try_time));
+        }
         Stand::Ending(until) => return Step::Linger.again(Some(until)),
         // Before anything is created next to terminating objects, which could take the keys of a launch with them.
         Stand::Stopping => Step::Linger.into(),

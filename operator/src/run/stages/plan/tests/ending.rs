@@ -47,6 +47,8 @@ fn the_next_try_waits_for_its_time() {
     (run.retries, run.try_time) = (1, Some(MicroTime(at(16))));
     assert_eq!(next(&Situation { now: at(6), ..situation(&status) }), Step::Await.again(Some(at(16))));
     assert_eq!(step(&Situation { now: at(16), ..situation(&status) }), Step::Launch);
+    let set_back = Situation { now: at(-1000), ..situation(&status) };
+    assert_eq!(step(&set_back), Step::Launch, "no pause is so long");
 }
 
 #[test]
