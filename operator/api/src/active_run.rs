@@ -101,10 +101,12 @@ pub struct ActiveRun {
     /// The `spec.trigger` that the run was started for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
-    /// How often the run was put off because another syncer used a volume. That does not count as a retry.
+    /// How often the run was put off because another syncer used a volume, or because its pods did not start while
+    /// others waited for their turn. That does not count as a retry.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub postponed: i32,
-    /// Since when the run has found a volume in use; it ends if that lasts for `spec.limits.timeout`.
+    /// Since when the run has found a volume in use, or its pods have not started; it ends if that lasts for
+    /// `spec.limits.timeout`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_since: Option<MicroTime>,
     /// When a run that found a volume in use takes a place again.

@@ -22,7 +22,7 @@ use crate::{
         pod_state::EndState,
         stored_fields::Job,
     },
-    queue::place::Place,
+    queue::{place::Place, turns::Line},
     run::{
         benchmark,
         shard_pairs::Pair,
@@ -188,10 +188,13 @@ impl<'a> View<'a> {
             && matches!(step, Step::Hook(HookStep::Await(Point::Before)));
         let stops =
             matches!(step, Step::Withdraw | Step::Halt(_) | Step::Hook(HookStep::Begin { stops: true, .. }));
+        // Of a try that gives its place up before it ran. One that found a volume in use is over.
+        let gives_place = matches!(step, Step::Postpone(..))
+            && self.active().is_some_and(|run| run.pods_ready_time.is_none());
         // Pods that were made before the API server refused another one are known only now.
         let is_stopped = matches!(step, Step::Hook(HookStep::Await(Point::After)))
             && self.active().and_then(|run| run.hooks.as_ref()).is_some_and(|it| it.stopped.is_some());
-        if stops || ends_waiting || is_stopped {
+        if stops || gives_place || ends_waiting || is_stopped {
             tries.extend(self.active_names.clone());
         }
         let mut doomed = cleanup::due(&self.owner(), &self.found.children, &tries);
@@ -233,6 +236,7 @@ impl<'a> View<'a> {
             is_new_destination: self.is_new_destination(),
             is_accepted: self.job.status.as_ref().is_some_and(|it| it.destination != self.status.destination),
             turn: self.active().map_or(Turn::Unknown, |run| self.turn_of(run)),
+            keeps_others_waiting: self.found.line.as_ref().is_some_and(Line::has_waiting),
             is_canceled: self.is_canceled(),
             refused: self.refused(),
             hooks: self.hooks(),

@@ -214,6 +214,11 @@ impl Line {
         self.limits
     }
 
+    /// Returns whether others wait for their turn.
+    pub fn has_waiting(&self) -> bool {
+        self.others.iter().any(|other| !other.is_started)
+    }
+
     /// Returns whether the job may keep a VolumeSnapshot for its next run, in which place is left for a run of another.
     pub fn has_room_for_base(&self) -> bool {
         self.limits.captures == 0 || self.bases + 1 < self.limits.captures as usize

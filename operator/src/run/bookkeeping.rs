@@ -22,7 +22,12 @@ fn needs_record(step: &Step, run: &ActiveRun, record: &Record) -> bool {
     let is_needed = match step {
         Step::Launch | Step::Hook(HookStep::Open | HookStep::Begin { .. }) | Step::Finish(_) => true,
         Step::Capture(StorageStep::Begin(_) | StorageStep::Wait(_)) => true,
-        Step::Wait(_) | Step::Block(_) | Step::Claim(_) | Step::Halt(_) | Step::Begin(_) => run.is_started(),
+        Step::Wait(_)
+        | Step::Block(_)
+        | Step::Claim(_)
+        | Step::Halt(_)
+        | Step::Begin(_)
+        | Step::Postpone(..) => run.is_started(),
         _ => false,
     };
     is_needed && matches!(record, Record::Missing | Record::Asked)

@@ -125,7 +125,7 @@ pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: 
     readiness::hindered(status, Some(&fault));
 }
 
-/// Records that a try found a volume in use. The run gives its place up, and takes one again `at` that time. `suspects`
+/// Records that a try found a volume in use, or that its pods do not start while others wait. The run gives its place up, and takes one again `at` that time. `suspects`
 /// is a sentence about the users of the volume.
 pub fn postpone(
     status: &mut SyncJobStatus,
@@ -135,13 +135,17 @@ pub fn postpone(
     now: Timestamp,
 ) {
     let Some(run) = &mut status.active_run else { return };
+    let is_met = outcome.is_stranger() || outcome.found_in_use();
+    let since = run.try_time.take().filter(|_| !is_met);
     another_try(run);
-    run.busy_since.get_or_insert(MicroTime(now));
+    run.busy_since.get_or_insert(since.unwrap_or(MicroTime(now)));
     run.again_time = Some(MicroTime(at));
     let fault = if outcome.is_stranger() {
         stranger(run, status.identity, at)
-    } else {
+    } else if is_met {
         in_use(run, outcome, suspects, at)
+    } else {
+        not_started(run, &outcome.report, at)
     };
     readiness::leave_queue(status);
     preparing(status, Some(&fault), now);
@@ -158,6 +162,18 @@ fn in_use(run: &ActiveRun, outcome: &Outcome, suspects: &str, at: Timestamp) -> 
         human::seconds(at)
     );
     Fault::new(Reason::WaitingForRun, message)
+}
+
+/// Returns the fault of a run whose pods do not start, and which gave its place to others.
+fn not_started(run: &ActiveRun, report: &Report, at: Timestamp) -> Fault {
+    let message = format!(
+        "{} Others wait for their turn, so run {} gave its place up. It takes one again at {}; that uses up no retries, \
+         and ends after spec.limits.timeout.",
+        human::sentence(&human::clipped(&report.message, MAX_MESSAGE_BYTES)),
+        run.id,
+        human::seconds(at)
+    );
+    Fault::new(report.reason.clone().unwrap_or_default(), message)
 }
 
 /// Returns the fault of a run whose key the endpoint does not list yet.

@@ -5,6 +5,7 @@ pub mod capturing;
 pub mod dismiss_partner;
 pub mod due_run;
 pub mod finishing;
+mod give_place;
 pub mod hook_stage;
 pub mod imaging;
 pub mod plan;

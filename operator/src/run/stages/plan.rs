@@ -10,7 +10,8 @@ use contract::Side;
 
 pub use super::due_run::next_run;
 use super::{
-    capturing, dismiss_partner, due_run, finishing, hook_stage, imaging, preparing, queued, running,
+    capturing, dismiss_partner, due_run, finishing, give_place, hook_stage, imaging, preparing, queued,
+    running,
     situation::{SLOW_PERIOD, Situation, USUAL_START, WARNINGS_PERIOD, after, deadline, is_behind},
     step::{Decision, Step},
 };
@@ -102,14 +103,15 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
         Stand::Ending(until) => return Step::Linger.again(Some(until)),
         // Before anything is created next to terminating objects, which could take the keys of a launch with them.
         Stand::Stopping => Step::Linger.into(),
-        Stand::Absent => return preparing::next(situation, run),
+        Stand::Absent => return give_place::instead(situation, run, pairs, preparing::next(situation, run)),
         Stand::Running if let Some(begin) = hook_stage::of_waiting_pods(situation, run) => begin,
         Stand::Running => running::next(situation, run).into(),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(fault) => {
             let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);
             let again = late.or_else(|| after(situation, WARNINGS_PERIOD));
-            dismiss_partner::next(pairs, fault, try_time, situation.now).again(again)
+            let waits = dismiss_partner::next(pairs, fault, try_time, situation.now).again(again);
+            give_place::instead(situation, run, pairs, waits)
         }
     };
     step.again([again, due, Some(deadline)].into_iter().flatten().min())

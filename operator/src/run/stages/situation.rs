@@ -136,6 +136,8 @@ pub struct Situation<'a> {
     pub is_accepted: bool,
     /// Whether other runs allow the run under way to start.
     pub turn: Turn,
+    /// Whether other runs wait for their turn, because there may be only so many.
+    pub keeps_others_waiting: bool,
     /// The two ends of each shard of the run under way.
     pub pairs: Vec<Pair>,
     /// Whether a person has canceled the run under way by the annotation that names it.

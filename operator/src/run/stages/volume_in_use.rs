@@ -23,7 +23,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outc
     if situation.now >= limit || run.past_tries() >= MAX_PAST_TRIES {
         let message = human::sentence(&outcome.report.message);
         let waited = human::duration(situation.now.duration_since(since).unsigned_abs().min(timeout));
-        outcome.report.message = format!("{message} It was in use for {waited} (spec.limits.timeout).");
+        outcome.report.message = format!("{message} The run has waited for {waited} (spec.limits.timeout).");
         return Step::Finish(outcome).into();
     }
     let pause = retry::wait(run.postponed.saturating_add(1));

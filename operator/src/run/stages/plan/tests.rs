@@ -92,6 +92,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         is_new_destination: false,
         is_accepted: false,
         turn: Turn::Free,
+        keeps_others_waiting: false,
         is_canceled: false,
         refused: None,
         hooks: None,

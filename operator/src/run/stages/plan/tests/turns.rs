@@ -114,3 +114,47 @@ fn a_volume_in_use_is_waited_for_without_a_place_or_a_retry_for_as_long_as_a_run
         assert!(report.message.contains("in use for 10m00s (spec.limits.timeout)"), "{}", report.message);
     }
 }
+
+/// Returns the situation of a run whose pods do not start, and for which others wait.
+fn stuck(status: &SyncJobStatus, second: i64) -> Situation<'_> {
+    let pending = Fault::new(Reason::PodPending, "No node fits.");
+    Situation {
+        pairs: pair(EndState::Starting(Some(pending)), EndState::Absent),
+        demand: Ok(Demand { timeout: Duration::from_secs(3600), ..demand() }),
+        keeps_others_waiting: true,
+        now: at(second),
+        ..situation(status)
+    }
+}
+
+#[test]
+fn a_run_whose_pods_do_not_start_gives_its_place_to_others_and_ends_after_its_timeout() {
+    let mut status = with_run();
+    assert!(matches!(step(&stuck(&status, 599)), Step::Start(Some(_))));
+    let alone = Situation { keeps_others_waiting: false, ..stuck(&status, 600) };
+    assert!(matches!(step(&alone), Step::Start(Some(_))), "nobody has use for its place");
+    let works = Situation { pairs: pair(EndState::Running, EndState::Running), ..stuck(&status, 600) };
+    assert_eq!(step(&works), Step::Run);
+    let Step::Postpone(outcome, again) = step(&stuck(&status, 600)) else { panic!("it keeps its place") };
+    run_status::postpone(&mut status, &outcome, "", again, at(600));
+    let run = status.active_run.as_ref().unwrap();
+    assert_eq!(
+        (run.is_started(), run.queue_time.is_some(), run.retries, run.postponed),
+        (false, false, 0, 1)
+    );
+    let ready = crate::api::conditions::find(&status.conditions, "Ready").unwrap();
+    assert_eq!(ready.reason, "PodPending");
+    assert!(
+        ready
+            .message
+            .starts_with("No node fits. Others wait for their turn, so run web-1 gave its place up.")
+    );
+    assert_eq!(step(&Situation { now: again, turn: Turn::Free, ..situation(&status) }), Step::Queue);
+
+    run_status::queue(&mut status, 0, &[], at(1000));
+    run_status::admit(&mut status, at(2999));
+    assert!(matches!(step(&stuck(&status, 3600)), Step::Postpone(..)));
+    let over = finished(step(&stuck(&status, 3600 + 600)));
+    assert_eq!(over.reason.as_deref(), Some("TimedOut"), "{}", over.message);
+    assert!(over.message.contains("No node fits."), "{}", over.message);
+}
