@@ -332,7 +332,7 @@ impl Stage {
         let hook = json!({"target": {"matchLabels": {"app": "db"}}, "command": ["sync"]});
         let job = syncjob::manifest("probe", "from", "to", json!({"hooks": {"before": hook}}));
         let client = self.server.client(User::Operator).await?;
-        let spec = json!({"syncJob": {"name": "probe"}, "job": job["spec"]});
+        let spec = json!({"syncJob": {"name": "probe"}, "number": 1, "job": job["spec"]});
         let run = json!({"apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": "probe"}, "spec": spec});
         let run: DynamicObject = serde_json::from_value(run)?;
         let runs = syncjob::runs(&client, &self.namespace);

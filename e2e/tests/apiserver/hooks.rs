@@ -65,7 +65,7 @@ async fn a_failed_before_ends_the_run_and_after_runs_all_the_same() {
     let failed = failed.await;
     assert!(syncjob::has_reason(&failed, "Ready", "HookFailed"), "{failed:#?}");
     for point in ["before", "after"] {
-        let words = format!("The hook {point} found no pod to run in: 0 have the labels app=db");
+        let words = format!("The hook {point} found no pod to run in: 0 with the labels app=db run");
         assert!(failure(&failed, point).starts_with(&words), "{failed:#?}");
     }
     let run = tokio::select! {

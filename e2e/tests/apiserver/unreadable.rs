@@ -17,7 +17,7 @@ async fn what_cannot_be_read_says_so_and_holds_up_no_other() {
     let_in_the_future(&stage.client).await.unwrap();
     syncjob_of_the_future(&stage).await;
     let restored = json!({"type": "Restored", "status": "True", "reason": "Restored", "message": "It waits.",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let restored = Patch::Merge(json!({"status": {"conditions": [restored]}}));
     stage.jobs.patch_status("odd", &PatchParams::default(), &restored).await.unwrap();
     syncrun_of_the_future(&stage).await.unwrap();

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     api::ActiveRun,
+    fault::Fault,
     names::MAX_PAST_TRIES,
     pods::pod_state::EndState,
     run::{
@@ -23,30 +24,28 @@ use crate::{
 /// pull of an image.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Returns the decision, or in place of one that waits for pods, that the run gives its place up. It is made anew when
-/// it has one again, and ends once it has not started for as long as it may take.
-pub(super) fn instead(
+/// Returns that a run gives its place up, because for this reason its pods do not start. They are made anew when it has
+/// a place again, and it ends once they have not started for as long as it may take. `None` while it keeps its place.
+pub(super) fn next(
     situation: &Situation<'_>,
     run: &ActiveRun,
     pairs: &[Pair],
-    decision: Decision,
-) -> Decision {
-    let (Step::Start(Some(fault)) | Step::Dismiss(_, fault)) = &decision.step else { return decision };
+    why: Option<&Fault>,
+) -> Option<Decision> {
     let tried = run.try_time.as_ref().map_or(situation.now, |time| time.0);
     let is_stuck = situation.now.duration_since(tried) >= PATIENCE && run.pods_ready_time.is_none();
     let is_at_work = pairs.iter().any(|pair| {
         pair.iter().all(|end| *end == EndState::Running)
             || pair.iter().any(|end| matches!(end, EndState::Ended(_)))
     });
-    if !is_stuck || is_at_work || !situation.keeps_others_waiting || run.past_tries() >= MAX_PAST_TRIES {
-        return decision;
-    }
+    let gives = is_stuck && !is_at_work && situation.keeps_others_waiting;
+    let fault = why.filter(|_| gives && run.past_tries() < MAX_PAST_TRIES)?;
     let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
     let since = run.busy_since.as_ref().map_or(tried, |since| since.0);
     if since.checked_add(timeout).is_ok_and(|limit| situation.now >= limit) {
         let timed_out = outcome::timed_out(timeout, &format!(" {}", fault.message));
-        return Step::Finish(Outcome::stopped(timed_out)).into();
+        return Some(Step::Finish(Outcome::stopped(timed_out)).into());
     }
     let at = after(situation, retry::wait(run.postponed.saturating_add(1))).unwrap_or(situation.now);
-    Step::Postpone(Outcome::stopped(fault.clone()), at).again(Some(at))
+    Some(Step::Postpone(Outcome::stopped(fault.clone()), at).again(Some(at)))
 }

@@ -103,15 +103,23 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
         Stand::Ending(until) => return Step::Linger.again(Some(until)),
         // Before anything is created next to terminating objects, which could take the keys of a launch with them.
         Stand::Stopping => Step::Linger.into(),
-        Stand::Absent => return give_place::instead(situation, run, pairs, preparing::next(situation, run)),
+        Stand::Absent => {
+            let decision = preparing::next(situation, run);
+            let Step::Start(why) = &decision.step else { return decision };
+            return give_place::next(situation, run, pairs, why.as_ref()).unwrap_or(decision);
+        }
         Stand::Running if let Some(begin) = hook_stage::of_waiting_pods(situation, run) => begin,
         Stand::Running => running::next(situation, run).into(),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
+        Stand::Starting(fault)
+            if let Some(gives) = give_place::next(situation, run, pairs, fault.as_ref()) =>
+        {
+            return gives;
+        }
         Stand::Starting(fault) => {
             let late = try_time.checked_add(USUAL_START).ok().filter(|late| *late > situation.now);
             let again = late.or_else(|| after(situation, WARNINGS_PERIOD));
-            let waits = dismiss_partner::next(pairs, fault, try_time, situation.now).again(again);
-            give_place::instead(situation, run, pairs, waits)
+            dismiss_partner::next(pairs, fault, try_time, situation.now).again(again)
         }
     };
     step.again([again, due, Some(deadline)].into_iter().flatten().min())

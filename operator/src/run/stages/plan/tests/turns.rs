@@ -111,7 +111,7 @@ fn a_volume_in_use_is_waited_for_without_a_place_or_a_retry_for_as_long_as_a_run
         assert_eq!(last, at(599 + 600), "a last look when the time is over");
         let report = finished(step(&again(at(1199))));
         assert_eq!(report.reason.as_deref(), Some(reason));
-        assert!(report.message.contains("in use for 10m00s (spec.limits.timeout)"), "{}", report.message);
+        assert!(report.message.contains("has waited for 10m00s (spec.limits.timeout)"), "{}", report.message);
     }
 }
 
@@ -152,9 +152,9 @@ fn a_run_whose_pods_do_not_start_gives_its_place_to_others_and_ends_after_its_ti
     assert_eq!(step(&Situation { now: again, turn: Turn::Free, ..situation(&status) }), Step::Queue);
 
     run_status::queue(&mut status, 0, &[], at(1000));
-    run_status::admit(&mut status, at(2999));
-    assert!(matches!(step(&stuck(&status, 3600)), Step::Postpone(..)));
-    let over = finished(step(&stuck(&status, 3600 + 600)));
+    run_status::admit(&mut status, at(2990));
+    assert!(matches!(step(&stuck(&status, 3599)), Step::Postpone(..)));
+    let over = finished(step(&stuck(&status, 3600)));
     assert_eq!(over.reason.as_deref(), Some("TimedOut"), "{}", over.message);
     assert!(over.message.contains("No node fits."), "{}", over.message);
 }
