@@ -320,3 +320,28 @@ fn damage_of_a_file_that_has_more_names_at_the_destination_is_found() {
         }
     }
 }
+
+#[test]
+fn a_name_of_a_file_that_did_not_arrive_leads_to_no_other_file() {
+    for pair in Pair::each_unprivileged() {
+        tree::files(&pair.source, &["a", "folder/stays"], "content");
+        fs::hard_link(pair.source.join("a"), pair.source.join("folder/b")).unwrap();
+        tree::files(&pair.destination, &["a"], "older");
+        tree::file(&pair.destination.join("b"), b"precious");
+        fs::create_dir(pair.destination.join("folder")).unwrap();
+        fs::rename(pair.destination.join("b"), pair.destination.join("folder/b")).unwrap();
+        [&pair.source, &pair.destination].into_iter().for_each(|root| scratch::give_to_nobody(root));
+        chown(pair.source.join("a"), Some(0), Some(0)).unwrap();
+        tree::set_mode(&pair.source.join("a"), 0o600);
+        let run = pair.run_to(ExitCode::Partial, &[]);
+        let failures = &run.report().failures;
+        assert_eq!(failures.len(), 2, "{failures:?}");
+        let of_link = &failures[1];
+        assert_eq!((&*of_link.path, &*of_link.operation), ("folder/b", "link"), "{failures:?}");
+        assert!(of_link.error.contains("a further name of a, which has not arrived"), "{failures:?}");
+        let content = |name: &str| fs::read(pair.destination.join(name)).unwrap();
+        assert_eq!((content("a"), content("folder/b")), (b"older".to_vec(), b"precious".to_vec()));
+        scratch::give_to_nobody(&pair.source);
+        pair.sync("once it can be read");
+    }
+}

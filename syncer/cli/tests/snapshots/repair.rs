@@ -254,6 +254,42 @@ fn what_nothing_has_is_named_and_forgotten() {
     assert_eq!(volume.run("repair", &[]).code, Some(0));
 }
 
+/// The list is lost, and a record of its copy is damaged. Snapshots without new objects have no pack.
+#[test]
+fn whole_records_of_a_damaged_copy_are_used_and_what_only_the_log_has_is_named() {
+    let (volume, [first, second]) = volume();
+    let pinned = volume.create(&["--pin", "--note", "keep"]);
+    let last = volume.create(&[]);
+    fs::remove_file(volume.store("roots")).unwrap();
+    let copy = volume.store("roots.copy");
+    let bytes = fs::read(&copy).unwrap();
+    flip(&copy, record_of(&bytes, &last) - 2);
+    let shown = volume.run("repair", &["--apply"]);
+    assert!(shown.stdout.contains(&format!("forget {last}: ")), "{shown:?}");
+    assert_eq!(ids(&volume), [first, second, pinned]);
+    assert!(volume.list()[2]["pinned"] == true && volume.list()[2]["note"] == "keep", "{:?}", volume.list());
+    assert_eq!(fs::read(volume.store("roots.copy.before-repair")).unwrap().len(), bytes.len());
+    volume.ok("verify", &["--no-heal"]);
+}
+
+#[test]
+fn what_a_restore_has_pushed_out_stays_away_when_the_list_is_lost() {
+    let volume = Volume::new();
+    tree::file(&volume.path().join("file"), b"first");
+    let first = volume.create(&[]);
+    for round in 0..5 {
+        fs::write(volume.path().join("file"), format!("before restore {round}")).unwrap();
+        volume.ok("restore", &[&first]);
+    }
+    volume.ok("prune", &["--forgotten"]);
+    let left = ids(&volume);
+    fs::remove_file(volume.store("roots")).unwrap();
+    fs::remove_file(volume.store("roots.copy")).unwrap();
+    volume.ok("repair", &["--apply"]);
+    assert_eq!(ids(&volume), left);
+    volume.ok("verify", &["--no-heal"]);
+}
+
 #[test]
 fn a_damaged_log_is_put_aside_and_a_new_one_begins() {
     let (volume, expected) = volume();

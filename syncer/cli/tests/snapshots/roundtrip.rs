@@ -1,7 +1,12 @@
 //! A snapshot's restore equals the tree that it was taken of.
 
-use crate::common::prelude::*;
-use crate::volume::Volume;
+use serde_json::json;
+
+use crate::common::{
+    prelude::*,
+    process::{command, program_in},
+};
+use crate::volume::{Said, Volume};
 
 const COPY_BUT_LINKS: Aspects = Aspects { links: false, ..COPY };
 
@@ -142,4 +147,42 @@ fn a_change_in_a_large_folder_costs_little_and_outlives_the_snapshots_before_it(
     }
     volume.ok("prune", &["--keep-last", "1"]);
     volume.ok("verify", &["--no-heal"]);
+}
+
+#[test]
+fn no_name_of_a_file_that_could_not_be_taken_is_in_the_snapshot() {
+    let Some(()) = scratch::needs_root() else { return };
+    let (above, volume) = (scratch::scratch(), Volume::new());
+    let program = program_in(above.path());
+    [above.path(), volume.path().parent().unwrap()].into_iter().for_each(scratch::open_to_all);
+    let root = volume.path();
+    tree::files(root, &["a", "unchanged/deep/stays"], "content");
+    for name in ["b", "unchanged/deep/c"] {
+        fs::hard_link(root.join("a"), root.join(name)).unwrap();
+    }
+    scratch::give_to_nobody(root);
+    let snapshot = |args: &[&str]| {
+        let args: Vec<String> = ["snapshot"].iter().chain(args).map(ToString::to_string).collect();
+        Said::from(command(&program, User::Nobody, &args).output().unwrap())
+    };
+    let place = root.to_str().unwrap();
+    let said = snapshot(&["create", place]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    std::os::unix::fs::chown(root.join("a"), Some(0), Some(0)).unwrap();
+    tree::set_mode(&root.join("a"), 0o600);
+    let said = snapshot(&["create", place, "--tag", "lacks"]);
+    assert_eq!(said.code, Some(3), "{said:?}");
+    for line in ["a: take into the snapshot: Permission denied", "b: ", "unchanged/deep/c: "] {
+        assert!(said.stderr.contains(line), "{said:?}");
+    }
+    let listed = volume.list();
+    assert_eq!((&listed[1]["failed"], &listed[1]["entries"]), (&json!(3), &json!(3)), "{listed:?}");
+    for name in ["a", "b", "unchanged/deep/c"] {
+        fs::remove_file(root.join(name)).unwrap();
+    }
+    tree::file(&root.join("a"), b"another file");
+    let said = snapshot(&["restore", place, "lacks"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(!root.join("b").exists() && !root.join("unchanged/deep/c").exists());
+    volume.ok("restore", &["lacks", "--to", above.path().join("to").to_str().unwrap()]);
 }

@@ -54,6 +54,7 @@ impl Executor<'_> {
     ) -> io::Result<()> {
         let destination = self.destination;
         let (dir, target) = link.to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        self.check_leader(&link.to, &dir, target, leaders)?;
         let from = from.open(destination.root(), &dir)?;
         let owner = if destination.settings().owners { leaders.owner(&dir, target) } else { None };
         let Some(aside) = &link.aside else {
@@ -69,6 +70,24 @@ impl Executor<'_> {
         };
         destination.link(from, target, owner, at)?;
         aside.has_arrived(destination.inode_of_aside(at)?);
+        Ok(())
+    }
+
+    /// Checks that a file has arrived before it gets a further name, which would lead to whatever has its place.
+    fn check_leader(
+        &self,
+        path: &RelPath,
+        dir: &RelPath,
+        name: &[u8],
+        leaders: &mut Leaders<'_>,
+    ) -> io::Result<()> {
+        if leaders.lacks(dir, name) {
+            let message = format!("it is a further name of {path}, which the source does not have");
+            return Err(io::Error::other(message));
+        }
+        if self.run.failures.has(path) && leaders.step(dir, name).is_some_and(|step| step != Step::Meta) {
+            return Err(io::Error::other(format!("it is a further name of {path}, which has not arrived")));
+        }
         Ok(())
     }
 
@@ -114,6 +133,7 @@ impl Executor<'_> {
             self.empty_folder(self.entry_at(fd.as_fd(), &dir.path, entry.name), folder)?;
         }
         let (from, target) = to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        self.check_leader(to, &from, target, leaders)?;
         let owner = leaders.owner(&from, target);
         let at = self.entry_at(fd.as_fd(), &dir.path, entry.name);
         destination.link(destination.dir(&from)?.as_fd(), target, owner, at)
@@ -145,9 +165,25 @@ impl<'a> Leaders<'a> {
         Self { planned, sink, owners: HashMap::new() }
     }
 
-    /// Returns the source's owner of the file `name` in the directory `path`. A directory that was not compared is the
-    /// same as the sink's.
+    /// Returns the source's owner of the file `name` in the directory `path`.
     fn owner(&mut self, path: &RelPath, name: &[u8]) -> Option<Owner> {
+        self.owners(path)?.get(name).copied()
+    }
+
+    /// Returns whether the directory `path` is known, and has no file `name` that is a first name.
+    fn lacks(&mut self, path: &RelPath, name: &[u8]) -> bool {
+        self.owners(path).is_some_and(|owners| !owners.contains_key(name))
+    }
+
+    /// Returns what the plan does with the entry `name` in the directory `path`.
+    fn step(&self, path: &RelPath, name: &[u8]) -> Option<Step> {
+        let found = self.planned.get(path)?.steps().find(|(_, entry)| entry.name == name);
+        found.map(|(step, _)| step)
+    }
+
+    /// Returns the owners of the files in a directory. One that was not compared is the same as the sink's; one that is
+    /// moved as it is has no listing.
+    fn owners(&mut self, path: &RelPath) -> Option<&HashMap<&'a [u8], Owner>> {
         if !self.owners.contains_key(path) {
             let listing = match self.planned.get(path) {
                 Some(dir) => &dir.listing,
@@ -157,7 +193,7 @@ impl<'a> Leaders<'a> {
             let owners = files.map(|entry| (entry.name, entry.meta.owner)).collect();
             self.owners.insert(path.clone(), owners);
         }
-        self.owners.get(path)?.get(name).copied()
+        self.owners.get(path)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     snapshot::{
         create::{KnownFromRun, WantedSnapshot, create_in},
         retention::MAX_SAFETY,
-        store::{Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer},
+        store::{Labels, Purpose, Roots, Snapshot, SnapshotError, SnapshotId, Writer, audit_log::COLLECT},
     },
 };
 
@@ -78,7 +78,8 @@ impl Before {
         labels.check()?;
         let surplus = surplus(&writer.roots, self.restored);
         if !surplus.is_empty() {
-            writer.log("forget", &self.by, &surplus)?;
+            writer.log(COLLECT, &self.by, &surplus)?;
+            writer.roots.collections += 1;
             // The new list is published with the snapshot. The restore reads from the store, so the room of the others
             // is left to the next collection.
             writer.roots.snapshots.retain(|snapshot| !surplus.contains(&snapshot.id));

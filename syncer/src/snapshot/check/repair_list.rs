@@ -23,6 +23,7 @@ use crate::{
 
 /// The file that keeps the damaged list after a repair.
 const BEFORE_REPAIR: &str = "roots.before-repair";
+const COPY_BEFORE_REPAIR: &str = "roots.copy.before-repair";
 
 /// The origin of a snapshot that comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub enum RepairStep {
     BringBack(SnapshotId, RecordOrigin),
     /// Leaves out a snapshot whose record was found, and whose tree cannot be read.
     LeaveOut(SnapshotId, String),
-    /// Forgets a damaged record of which nothing was found: of a snapshot, if its id can be read.
+    /// Forgets what nothing was found of: a snapshot that the log or a damaged record names, or such a record.
     Forget(Option<SnapshotId>),
     /// Writes the list and its copy anew, with this many snapshots.
     WriteList(usize),
@@ -62,7 +63,7 @@ impl fmt::Display for RepairStep {
             }
             Self::LeaveOut(id, why) => write!(f, "leave out {id}: {why}"),
             Self::Forget(Some(id)) => {
-                write!(f, "forget {id}: its record is damaged, and nothing else has it")
+                write!(f, "forget {id}: nothing has a record of it that can be read")
             }
             Self::Forget(None) => write!(f, "forget a damaged record of the list: nothing can be read of it"),
             Self::WriteList(count) => write!(f, "write the list of {count} snapshots and its copy anew"),
@@ -89,7 +90,7 @@ pub struct Repair {
 pub fn plan_repair(store: &Store) -> Result<Repair, SnapshotError> {
     let mut repair = Repair::default();
     let log = store.audit()?;
-    let (alone, copy) = (store.list().alone()?, store.list().copy()?);
+    let (alone, copy) = (store.list().alone()?, store.list().copy_in_part()?);
     match store.roots() {
         Ok(roots) if roots.damages() == 0 && roots.state == ListState::Read => {
             if store.list().is_copy_damaged()? {
@@ -120,7 +121,9 @@ impl Repair {
         let mut roots = alone.unwrap_or_default();
         let mut order = Vec::new();
         let damaged = std::mem::take(&mut roots.damaged);
-        let guesses: Vec<_> = damaged.iter().flat_map(|bytes| Snapshot::guesses(bytes)).collect();
+        let damaged_in_copy = copy.iter().flat_map(|copy| &copy.damaged);
+        let guesses: Vec<_> =
+            damaged_in_copy.chain(&damaged).flat_map(|bytes| Snapshot::guesses(bytes)).collect();
         let mut found: BTreeMap<SnapshotId, (Snapshot, RecordOrigin)> = BTreeMap::new();
         // Nothing vouches for the fields of a damaged record, so it counts as one that others could write to.
         let guessed =
@@ -158,20 +161,21 @@ impl Repair {
                 Some(error) => self.steps.push(RepairStep::LeaveOut(id, error)),
             }
         }
-        self.forget(&damaged, guesses.iter().map(|(id, _)| *id), &roots);
+        let known = guesses.iter().map(|(id, _)| *id).chain(past.left());
+        self.forget(&damaged, known, &roots);
         roots.is_cut = false;
         self.write(roots);
         Ok(())
     }
 
-    /// Names the damaged places of the list that nothing was found of.
-    fn forget(&mut self, damaged: &[Vec<u8>], guessed: impl Iterator<Item = SnapshotId>, roots: &Roots) {
+    /// Names the `known` snapshots and the damaged places of the list that nothing was found of.
+    fn forget(&mut self, damaged: &[Vec<u8>], known: impl Iterator<Item = SnapshotId>, roots: &Roots) {
         let is_told = |id: &SnapshotId, steps: &[RepairStep]| {
             let is_left_out =
                 |step: &RepairStep| matches!(step, RepairStep::LeaveOut(other, _) if other == id);
             roots.get(*id).is_some() || steps.iter().any(is_left_out)
         };
-        let lost: BTreeSet<SnapshotId> = guessed.filter(|id| !is_told(id, &self.steps)).collect();
+        let lost: BTreeSet<SnapshotId> = known.filter(|id| !is_told(id, &self.steps)).collect();
         let unread = damaged.iter().filter(|bytes| Snapshot::guesses(bytes).next().is_none()).count();
         // Bytes without an id may be those of a snapshot that came back.
         let came_back = self.steps.iter().filter(|step| matches!(step, RepairStep::BringBack(..))).count();
@@ -207,7 +211,11 @@ impl Repair {
         let line = AuditLine { action: "repair", by, note: &note };
         writer.log_with_note(line, &back.collect::<Vec<_>>())?;
         if let Some(roots) = repair.roots.clone() {
-            replace_file(&writer.store, BEFORE_REPAIR, &writer.store.list().bytes_of_list()?)?;
+            let list = writer.store.list();
+            replace_file(&writer.store, BEFORE_REPAIR, &list.bytes_of_list()?)?;
+            if list.is_copy_damaged()? {
+                replace_file(&writer.store, COPY_BEFORE_REPAIR, &list.bytes_of_copy()?)?;
+            }
             writer.commit(roots)?;
         } else {
             writer.roots = writer.store.roots()?;
@@ -297,9 +305,20 @@ impl Past {
         past
     }
 
+    /// Returns the snapshots that the log has as there, without those that were forgotten.
+    fn left(&self) -> impl Iterator<Item = SnapshotId> {
+        let gone = |id: &SnapshotId| self.collected.contains(id) || self.is_forgotten(*id);
+        self.created.iter().copied().filter(move |id| !gone(id))
+    }
+
+    fn is_forgotten(&self, id: SnapshotId) -> bool {
+        self.forgotten.get(&id).is_some_and(Option::is_some)
+    }
+
     /// Returns the reason to leave out a snapshot of which a record was found: a guess has to lead to a root directory,
     /// and the tree of a record in a pack has to be whole unless the log says that the snapshot is there. One that was
-    /// to be collected when the system crashed has to be whole with its contents.
+    /// to be collected when the system crashed, or that was forgotten, has to be whole with its contents: earlier
+    /// versions collected what they had logged as forgotten.
     fn doubt(&self, store: &Store, snapshot: &Snapshot, origin: RecordOrigin) -> Option<String> {
         if self.collected.contains(&snapshot.id) {
             let is_back = self.maybe_undone.contains(&snapshot.id) && check_whole(store, snapshot).is_ok();
@@ -307,6 +326,7 @@ impl Past {
         }
         let read = match origin {
             RecordOrigin::Copy => return None,
+            RecordOrigin::Pack if self.is_forgotten(snapshot.id) => check_whole(store, snapshot),
             RecordOrigin::Pack if self.is_whole && self.created.contains(&snapshot.id) => return None,
             RecordOrigin::Pack => walk(store, std::iter::once(snapshot), &mut |_, folder| folder.map(drop)),
             RecordOrigin::Record => store.folder(&snapshot.tree).map(drop),

@@ -1,7 +1,7 @@
 //! Finds the file that a scan has listed: by the time that its content is read, its name may lead to another file.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     os::fd::{AsFd as _, OwnedFd},
     sync::OnceLock,
@@ -16,7 +16,10 @@ use crate::{
     path::RelPath,
     root::Root,
     sys::stat::Identity,
-    tree::{Tree, dir::fold_inode},
+    tree::{
+        Tree,
+        dir::{DirId, fold_inode},
+    },
 };
 
 /// A listed file to which its name does not lead any more, nor does any other name that the scan has found.
@@ -40,20 +43,25 @@ pub(crate) enum LocatedFile {
 /// A directory, from its first use on.
 pub(crate) type OpenedDir = Option<io::Result<OwnedFd>>;
 
-/// The files that earlier looks at the same tree have read: by directory, and there by ascending names.
+/// What earlier looks at the same tree have found.
 #[derive(Debug, Default)]
-pub(crate) struct EarlierReads(HashMap<RelPath, Vec<EarlierRead>>);
+pub(crate) struct EarlierReads {
+    /// The files that they have read: by directory, and there by ascending names.
+    files: HashMap<RelPath, Vec<EarlierRead>>,
+    /// Directories to write although the last snapshot has them, with those above them: names are left out there.
+    pub written_anew: HashSet<DirId>,
+}
 
 /// A file that was read, by its name.
 pub(crate) type EarlierRead = (Box<[u8]>, LiveFile);
 
 impl EarlierReads {
     pub(crate) fn add(&mut self, dir: RelPath, files: Vec<EarlierRead>) {
-        self.0.insert(dir, files);
+        self.files.insert(dir, files);
     }
 
     fn get(&self, dir: &RelPath, name: &[u8]) -> Option<&LiveFile> {
-        let files = self.0.get(dir)?;
+        let files = self.files.get(dir)?;
         let at = files.binary_search_by(|(other, _)| (**other).cmp(name)).ok()?;
         Some(&files[at].1)
     }

@@ -1,5 +1,7 @@
 //! Compares a scanned tree with the last snapshot, to find what is unchanged.
 
+use std::collections::HashSet;
+
 use super::{find_listed_file::Displaced, store_live_file::LiveFile};
 use crate::{
     entry::{Entry, Kind},
@@ -28,6 +30,13 @@ pub(crate) enum Slot {
     Failed,
 }
 
+impl Slot {
+    /// Returns whether the file is not taken.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Wanted(_) | Self::Gone | Self::Failed)
+    }
+}
+
 /// A file whose content is not known to be in the store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedFile {
@@ -48,6 +57,8 @@ pub(crate) struct Making {
     pub old: Option<FolderRef>,
     /// One for each file of the listing that has content.
     pub slots: Vec<Slot>,
+    /// Further names of files that could not be taken, by their ascending indices in the listing. They are left out.
+    pub dangling: Vec<u32>,
 }
 
 impl Making {
@@ -98,19 +109,22 @@ pub(crate) struct ComparedDir {
 }
 
 /// Compares a tree with the last snapshot, level by level, to find the directories to write. Entries whose old
-/// directory cannot be read count as new. Once damage is known, every directory is read.
+/// directory cannot be read count as new. Once damage is known, every directory is read. Those of `written_anew` are
+/// written in any case; it has the directories above each as well.
 pub(crate) fn plan(
     tree: &Tree,
     store: &Store,
     last: Option<&FolderRef>,
     damage: &KnownDamage,
+    written_anew: &HashSet<DirId>,
 ) -> PlannedFolders {
-    plan_from(vec![ComparedDir { dir: ROOT, path: RelPath::root(), old: last.copied() }], tree, store, damage)
+    let root = ComparedDir { dir: ROOT, path: RelPath::root(), old: last.copied() };
+    plan_from(vec![root], tree, store, damage, written_anew)
 }
 
 /// Plans to write these directories of a tree and all below them.
 pub(crate) fn plan_all_below(dirs: Vec<ComparedDir>, tree: &Tree, store: &Store) -> PlannedFolders {
-    let mut planned = plan_from(dirs, tree, store, &KnownDamage::default());
+    let mut planned = plan_from(dirs, tree, store, &KnownDamage::default(), &HashSet::new());
     // They need not be equally deep, and a directory is written after those in it.
     planned.making.sort_by_key(Making::depth);
     planned
@@ -121,13 +135,14 @@ fn plan_from(
     tree: &Tree,
     store: &Store,
     damage: &KnownDamage,
+    written_anew: &HashSet<DirId>,
 ) -> PlannedFolders {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
     while !level.is_empty() {
         level.retain(|ComparedDir { dir: id, old, .. }| {
             let dir = &tree.dirs[*id as usize];
             let is_same = |old: &FolderRef| old.digest == dir.digest && old.seen.proves_same(dir.seen);
-            let same = old.filter(|old| damage.is_none() && is_same(old));
+            let same = old.filter(|old| damage.is_none() && !written_anew.contains(id) && is_same(old));
             planned.there[*id as usize] = same;
             same.is_none()
         });
@@ -147,7 +162,7 @@ fn plan_from(
         let mut below = Vec::new();
         for (ComparedDir { dir, path, old }, (slots, subdirectories)) in level.into_iter().zip(compared) {
             below.extend(subdirectories);
-            planned.making.push(Making { dir, path, old, slots });
+            planned.making.push(Making { dir, path, old, slots, dangling: Vec::new() });
         }
         level = below;
     }

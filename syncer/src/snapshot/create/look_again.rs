@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     entry::{Kind, Time},
-    links::{EntryPlace, paths},
+    links::{EntryPlace, dir_paths, paths},
     monitor::Monitor,
     path::RelPath,
-    report::Failures,
+    report::{Failures, FailuresThen},
     root::Root,
     scan::{KnownTree, WrittenEntries, scan_changes},
     snapshot::{
@@ -37,6 +37,11 @@ const MAX_LOOKS: u32 = 4;
 
 /// Says why a file is not in the snapshot.
 const KEPT_MOVING: &str = "it was moved or replaced each time before it could be read";
+const NO_FIRST_NAME: &str = "it is a further name of a file that could not be taken";
+
+/// Plans and reads a tree, of which earlier looks have found something.
+pub(crate) type ReadPlanned<'r> =
+    dyn FnMut(&ScannedTree<'_>, &EarlierReads) -> Result<PlannedFolders, SnapshotError> + 'r;
 
 /// A tree whose files were read.
 pub(crate) struct SettledTree {
@@ -54,7 +59,7 @@ pub(crate) fn read_until_settled(
     first: &ScannedTree<'_>,
     failures: &Failures,
     monitor: &Monitor,
-    read: &mut dyn FnMut(&ScannedTree<'_>, &EarlierReads) -> Result<PlannedFolders, SnapshotError>,
+    read: &mut ReadPlanned<'_>,
 ) -> Result<SettledTree, SnapshotError> {
     let before = failures.so_far();
     let (mut earlier, mut again, mut since) = (EarlierReads::default(), None, first.began);
@@ -62,6 +67,7 @@ pub(crate) fn read_until_settled(
         let source = first.seen_again(again.as_ref());
         let mut planned = read(&source, &earlier)?;
         if planned.displaced.is_empty() {
+            let planned = without_dangling(planned, &source, failures, &before, read)?;
             return Ok(SettledTree { again, planned });
         }
         let of_this_look = failures.so_far();
@@ -75,6 +81,7 @@ pub(crate) fn read_until_settled(
         if lost.is_empty() || look == MAX_LOOKS {
             failures.go_back_to(&of_this_look);
             leave_out(&mut planned, &lost, source.tree, failures);
+            let planned = without_dangling(planned, &source, failures, &before, read)?;
             return Ok(SettledTree { again, planned });
         }
         earlier = reads_of(planned, source.tree);
@@ -134,6 +141,59 @@ fn leave_out(planned: &mut PlannedFolders, lost: &[Displaced], tree: &Tree, fail
             failures.add(&path_of(making, &entry), "take into the snapshot", &KEPT_MOVING);
         }
     }
+}
+
+/// Leaves the further names of files out that could not be taken: a restore would link them to whatever has the first
+/// name then. If the last snapshot has their directories as they are, reads the tree with a plan that has these, too.
+fn without_dangling(
+    mut planned: PlannedFolders,
+    source: &ScannedTree<'_>,
+    failures: &Failures,
+    before: &FailuresThen,
+    read: &mut ReadPlanned<'_>,
+) -> Result<PlannedFolders, SnapshotError> {
+    let dirs = &source.tree.dirs;
+    let mut dangling = dangling_names(&planned, source.tree);
+    let planned_dirs: HashSet<DirId> = planned.making.iter().map(|making| making.dir).collect();
+    if dangling.keys().any(|dir| !planned_dirs.contains(dir)) {
+        let mut earlier = reads_of(planned, source.tree);
+        earlier.written_anew = dir_paths(dirs, dangling.into_keys()).into_keys().collect();
+        failures.go_back_to(before);
+        planned = read(source, &earlier)?;
+        let displaced = std::mem::take(&mut planned.displaced);
+        leave_out(&mut planned, &displaced, source.tree, failures);
+        dangling = dangling_names(&planned, source.tree);
+    }
+    for making in &mut planned.making {
+        let Some(names) = dangling.remove(&making.dir) else { continue };
+        for (index, entry) in (0..).zip(&dirs[making.dir as usize].listing) {
+            if names.contains(&index) {
+                making.dangling.push(index);
+                failures.add(&path_of(making, &entry), "take into the snapshot", &NO_FIRST_NAME);
+            }
+        }
+        planned.left_out += making.dangling.len() as u64;
+    }
+    Ok(planned)
+}
+
+/// Returns the further names of files that a plan could not take, by directory.
+fn dangling_names(planned: &PlannedFolders, tree: &Tree) -> HashMap<DirId, HashSet<u32>> {
+    let mut first: HashSet<EntryPlace> = HashSet::new();
+    for making in planned.making.iter().filter(|making| making.slots.iter().any(Slot::is_missing)) {
+        let entries = (0..).zip(&tree.dirs[making.dir as usize].listing);
+        let files = entries.filter(|(_, entry)| entry.kind.has_content()).zip(&making.slots);
+        let missing = files.filter(|(_, slot)| slot.is_missing());
+        first.extend(missing.map(|((index, _), _)| EntryPlace { dir: making.dir, index }));
+    }
+    let mut names: HashMap<DirId, HashSet<u32>> = HashMap::new();
+    let groups = tree.groups.iter().filter_map(|group| group.members.split_first());
+    for EntryPlace { dir, index } in
+        groups.filter(|(it, _)| first.contains(it)).flat_map(|(_, others)| others)
+    {
+        names.entry(*dir).or_default().insert(*index);
+    }
+    names
 }
 
 /// Returns the files that a plan has read.
@@ -417,7 +477,8 @@ mod tests {
         let settled = read_until_settled(&source, &failures, &monitor, &mut |source, earlier| {
             volume.rename(&looks.to_string(), &(looks + 1).to_string());
             looks += 1;
-            let mut planned = plan(source.tree, &writer.store, None, &KnownDamage::default());
+            let damage = KnownDamage::default();
+            let mut planned = plan(source.tree, &writer.store, None, &damage, &earlier.written_anew);
             let listed = ListedFiles::new(source.tree, root, earlier);
             let place = EntryPlace { dir: 0, index: 0 };
             let found = listed.find(&RelPath::root(), (looks - 1).to_string().as_bytes(), place, &mut None);

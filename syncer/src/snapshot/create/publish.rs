@@ -93,7 +93,8 @@ fn make(
     let mut added = 0;
     let SettledTree { again, planned } =
         read_until_settled(source, failures, storer.monitor, &mut |source, earlier| {
-            let mut planned = plan(source.tree, store, writer.last().map(|last| &last.tree), &damage);
+            let last = writer.last().map(|last| &last.tree);
+            let mut planned = plan(source.tree, store, last, &damage, &earlier.written_anew);
             added += store_contents(&mut planned, source, earlier, storer, failures);
             match storer.broken.take() {
                 Some(error) => Err(io_error("write to", store.path())(error)),

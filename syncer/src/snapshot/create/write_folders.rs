@@ -34,11 +34,11 @@ pub(crate) fn write_planned(
     let PlannedFolders { making, mut there, .. } = planned;
     for level in making.chunk_by(|one, other| one.depth() == other.depth()).rev() {
         let written = on_cores(level.len(), FOLDERS_PER_THREAD, |nth| {
-            let Making { dir, old, slots, .. } = &level[nth];
+            let making @ Making { dir, old, .. } = &level[nth];
             let scanned = &tree.dirs[*dir as usize];
             let first = scanned.first_child as usize;
             let below = there.get(first..first + scanned.listing.dirs() as usize).unwrap_or_default();
-            let folder = assemble(&scanned.listing, below.iter().flatten().copied().collect(), slots);
+            let folder = assemble(&scanned.listing, below.iter().flatten().copied().collect(), making);
             write_folder(&folder, *old, store, packing)
         });
         for (making, folder) in level.iter().zip(written) {
@@ -88,10 +88,10 @@ pub(crate) fn seen_of(folder: &Folder) -> Stamps {
 
 /// Joins a listing with the data read from its files. If a file has changed since the scan, the listing gets the data
 /// that was read.
-pub(crate) fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: &[Slot]) -> Folder {
-    let listing = if is_as_listed(listing, slots) { listing.clone() } else { relist(listing, slots) };
+pub(crate) fn assemble(listing: &Listing, children: Vec<FolderRef>, making: &Making) -> Folder {
+    let listing = if is_as_listed(listing, making) { listing.clone() } else { relist(listing, making) };
     let mut folder = Folder { listing, children, ..Folder::default() };
-    for slot in slots {
+    for slot in &making.slots {
         let (content, stamp) = match slot {
             Slot::Stored(content, stamp) => (Some(*content), *stamp),
             Slot::Read(taken) => (taken.content, taken.stamp),
@@ -105,21 +105,23 @@ pub(crate) fn assemble(listing: &Listing, children: Vec<FolderRef>, slots: &[Slo
     folder
 }
 
-fn is_as_listed(listing: &Listing, slots: &[Slot]) -> bool {
-    let files = listing.iter().filter(|entry| entry.kind.has_content());
-    files.zip(slots).all(|(entry, slot)| match slot {
-        Slot::Stored(..) => true,
-        Slot::Read(taken) => taken.entry(entry.name, entry.attrs) == entry,
-        Slot::Wanted(_) | Slot::Gone | Slot::Failed => false,
-    })
+fn is_as_listed(listing: &Listing, Making { slots, dangling, .. }: &Making) -> bool {
+    let mut files = listing.iter().filter(|entry| entry.kind.has_content()).zip(slots);
+    dangling.is_empty()
+        && files.all(|(entry, slot)| match slot {
+            Slot::Stored(..) => true,
+            Slot::Read(taken) => taken.entry(entry.name, entry.attrs) == entry,
+            Slot::Wanted(_) | Slot::Gone | Slot::Failed => false,
+        })
 }
 
-fn relist(listing: &Listing, slots: &[Slot]) -> Listing {
+fn relist(listing: &Listing, Making { slots, dangling, .. }: &Making) -> Listing {
     let mut builder = ListingBuilder::default();
-    let mut slots = slots.iter();
-    for entry in listing {
+    let (mut slots, mut dangling) = (slots.iter(), dangling.iter().peekable());
+    for (index, entry) in (0..).zip(listing) {
         let slot = entry.kind.has_content().then(|| slots.next()).flatten();
         match slot {
+            None if dangling.next_if_eq(&&index).is_some() => builder.mark_incomplete(),
             None | Some(Slot::Stored(..)) => builder.push(&entry),
             Some(Slot::Read(taken)) => builder.push(&taken.entry(entry.name, entry.attrs)),
             Some(Slot::Gone) => {}

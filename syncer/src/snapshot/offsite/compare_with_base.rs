@@ -1,5 +1,7 @@
 //! Compares a scanned tree with the last snapshot of its job elsewhere, level by level, to find what has to be read.
 
+use std::collections::HashSet;
+
 use crate::{
     entry::{Entry, Time},
     path::RelPath,
@@ -9,7 +11,7 @@ use crate::{
     },
     tree::{
         Tree,
-        dir::{Dir, ROOT},
+        dir::{Dir, DirId, ROOT},
         stamps::IN_MOTION,
     },
 };
@@ -27,11 +29,12 @@ pub(crate) fn quiet_before(began: Time) -> Time {
 
 /// Finds the directories to make, and in them the files to read: those whose size or time differs from `base`, or which
 /// may have changed since without another time. Without a base, or if all is to be read (`reads_all`), these are all.
-/// Where the store has lost contents, they are read again.
+/// Where the store has lost contents, they are read again. The directories of `written_anew` are made in any case.
 pub(crate) fn plan_offsite(
     tree: &Tree,
     base: Option<&Snapshot>,
     reads_all: bool,
+    written_anew: &HashSet<DirId>,
     store: &mut dyn OffsiteStore,
 ) -> Result<PlannedFolders, SnapshotError> {
     let mut planned = PlannedFolders { there: vec![None; tree.dirs.len()], ..PlannedFolders::default() };
@@ -41,8 +44,9 @@ pub(crate) fn plan_offsite(
     while !level.is_empty() {
         level.retain(|ComparedDir { dir, old, .. }| {
             let scanned = &tree.dirs[*dir as usize];
+            let is_made = reads_all || written_anew.contains(dir);
             let is_same =
-                |old: &FolderRef| !reads_all && is_unchanged(scanned, old) && store.has_folder(old.id);
+                |old: &FolderRef| !is_made && is_unchanged(scanned, old) && store.has_folder(old.id);
             planned.there[*dir as usize] = old.filter(is_same);
             planned.there[*dir as usize].is_none()
         });
@@ -61,7 +65,7 @@ pub(crate) fn plan_offsite(
             let scanned = &tree.dirs[dir as usize];
             let slots = slots_of(scanned, folder.as_ref(), &is_same);
             below.extend(subdirectories(scanned, &path, folder.as_ref()));
-            planned.making.push(Making { dir, path, old, slots });
+            planned.making.push(Making { dir, path, old, slots, dangling: Vec::new() });
         }
         level = below;
     }

@@ -77,7 +77,8 @@ pub(crate) fn take_offsite(
             read_until_settled(of.source, of.failures, of.monitor, &mut |source, earlier| {
                 *work = nothing;
                 enter(Phase::Plan);
-                let mut planned = plan_offsite(source.tree, base.as_ref(), of.reads_all, store)?;
+                let mut planned =
+                    plan_offsite(source.tree, base.as_ref(), of.reads_all, &earlier.written_anew, store)?;
                 enter(Phase::Transfer);
                 read_contents(of, source, earlier, &mut planned, store, work)?;
                 Ok(planned)
@@ -200,12 +201,12 @@ fn add_folders(
     store: &mut dyn OffsiteStore,
 ) -> Result<FolderRef, SnapshotError> {
     let PlannedFolders { making, mut there, .. } = planned;
-    for Making { dir, slots, .. } in making.iter().rev() {
+    for making @ Making { dir, .. } in making.iter().rev() {
         let scanned = &tree.dirs[*dir as usize];
         let first = scanned.first_child as usize;
         let below = there.get(first..first + scanned.listing.dirs() as usize).unwrap_or_default();
         let children = below.iter().flatten().map(|child| FolderRef { place: NO_PLACE, ..*child }).collect();
-        let mut folder = assemble(&scanned.listing, children, slots);
+        let mut folder = assemble(&scanned.listing, children, making);
         for stamp in folder.stamps.iter_mut().filter(|stamp| ![0, IN_MOTION].contains(*stamp)) {
             *stamp = QUIET;
         }

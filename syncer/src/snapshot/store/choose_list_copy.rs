@@ -66,14 +66,23 @@ impl RootsFile<'_> {
 
     /// Reads the copy; `None` if it is missing, damaged, or was being written when the system crashed.
     pub(crate) fn copy(&self) -> Result<Option<Roots>, SnapshotError> {
-        let copy = self.decode(COPY)?;
-        Ok(copy.filter(|copy| copy.damages() == 0))
+        Ok(self.copy_in_part()?.filter(|copy| copy.damages() == 0))
+    }
+
+    /// Reads the copy as far as it is whole, for a repair.
+    pub(crate) fn copy_in_part(&self) -> Result<Option<Roots>, SnapshotError> {
+        self.decode(COPY)
     }
 
     /// Returns whether the copy is damaged, and not only older or empty as a crash may leave it.
     pub(crate) fn is_copy_damaged(&self) -> Result<bool, SnapshotError> {
         let is_whole = |copy: Roots| copy.damages() == 0 && copy.state == ListState::Read;
         Ok(!self.decode(COPY)?.is_some_and(is_whole) && !self.bytes(COPY)?.is_empty())
+    }
+
+    /// Returns the bytes of the copy, whatever they are.
+    pub(crate) fn bytes_of_copy(&self) -> Result<Vec<u8>, SnapshotError> {
+        self.bytes(COPY)
     }
 
     /// Returns the bytes of `roots`, whatever they are.
