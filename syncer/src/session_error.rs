@@ -247,7 +247,11 @@ impl SessionError {
         };
         let message = match self {
             // The hint of the reason does not say where to look.
-            Self::Snapshot(error @ (SnapshotError::NoPath { .. } | SnapshotError::Ambiguous { .. })) => {
+            Self::Snapshot(
+                error @ (SnapshotError::NoPath { .. }
+                | SnapshotError::Ambiguous { .. }
+                | SnapshotError::OtherPlan(_)),
+            ) => {
                 format!("{error}{}", error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default())
             }
             _ => chain(self),

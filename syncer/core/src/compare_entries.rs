@@ -57,6 +57,8 @@ pub struct DirPlan {
     pub pairs: Vec<DirPair>,
     /// Files of the source's listing whose contents have to be compared before an action is chosen.
     pub checks: Vec<u32>,
+    /// Entries of the source's listing that are not made, because an entry of another kind has to stay in their places.
+    pub clashes: Vec<u32>,
 }
 
 impl DirPlan {
@@ -136,13 +138,12 @@ impl DirPlan {
     fn compare(&mut self, here: &Counted<'_>, there: &Counted<'_>, policy: Policy, spared: Spared<'_>) {
         let (Some(a), Some(b)) = (here.entry, there.entry) else { return };
         let (is_noted, b) = (b.meta.mtime.is_marked(), unmarked(b));
-        if !a.kind.same_kind(&b.kind) && spared.by_rules(&b) {
-            // The rules exclude a directory but not the file of its name, or the reverse. It stays, and an entry that
-            // cannot be made beside it is a failure that names it.
-            return self.create(here);
-        }
         if policy.spares_existing(&a, &b) || policy.spares_newer(&a, &b) {
             return;
+        }
+        if !a.kind.same_kind(&b.kind) && spared.holds(&b) {
+            // The rules exclude a directory but not the file of its name, or the reverse.
+            return self.clashes.push(here.index);
         }
         let step = step(&a, &b, policy);
         if let Some(step) = step {

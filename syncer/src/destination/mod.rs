@@ -28,7 +28,7 @@ pub(crate) use destination_error::ApplyError;
 pub(crate) use device::device_hash::DeviceHash;
 pub(crate) use device::device_writer::Device;
 pub use in_place::journal_entry::JournalEntry;
-pub(crate) use metadata::set_xattrs::visible_attrs;
+pub(crate) use metadata::set_xattrs::{is_too_large, visible_attrs};
 pub(crate) use metadata::settings::Settings;
 pub(crate) use remove_old_versions::EntryAt;
 pub(crate) use remove_old_versions::let_go;

@@ -16,7 +16,7 @@ use crate::{
             journal_entry::{AttrsOf, JournalEntry},
             write_by_journal,
         },
-        metadata::set_metadata,
+        metadata::{set_metadata, set_xattrs::put_off_too_large},
         remove_old_versions::EntryAt,
         staging::{
             arrival_log::{ArrivalLog, Arrived},
@@ -139,6 +139,9 @@ impl Destination {
     }
 
     /// Sets the metadata of a staged file and makes it visible at `at`, replacing the entry there.
+    ///
+    /// # Errors
+    /// If that is not possible; or that an attribute [is too large](is_too_large), with the file in its place.
     pub fn publish(
         &self,
         staged: &Staged,
@@ -152,9 +155,10 @@ impl Destination {
         if let Some(overlay) = staged.below() {
             return self.rewrite(staged, overlay, at, &Meta { mode, ..*wanted }, attrs);
         }
-        self.set_staged(staged, &Meta { mode, ..*wanted }, attrs)
+        let fits = put_off_too_large(self.set_staged(staged, &Meta { mode, ..*wanted }, attrs))
             .inspect_err(|_| staged.unlink(&self.state))?;
-        staged.publish(&self.state, &self.retire, at)
+        staged.publish(&self.state, &self.retire, at)?;
+        fits
     }
 
     /// Copies a staged file to a directory of a file system that is mounted inside the destination, and gives the copy
@@ -211,8 +215,13 @@ impl Destination {
             attrs: self.sets_attrs(attrs).then(|| AttrsOf { classes, attrs: attrs.into() }),
             ..redo
         };
-        let write = || write_by_journal::publish(overlay, &self.state, staged, &redo);
-        self.retire.rewrite(at, write).inspect_err(|_| staged.unlink(&self.state))
+        let mut fits = Ok(());
+        let write = || {
+            fits = put_off_too_large(write_by_journal::publish(overlay, &self.state, staged, &redo))?;
+            Ok(())
+        };
+        self.retire.rewrite(at, write).inspect_err(|_| staged.unlink(&self.state))?;
+        fits
     }
 
     /// Removes a staged file that is not needed.

@@ -44,6 +44,8 @@ pub const NOTES: &str = "syncer::notes";
 pub struct Failures {
     count: AtomicU64,
     named: Mutex<NamedFailures>,
+    /// Those that nothing has to wait for.
+    put_off: Mutex<Vec<(RelPath, &'static str, String)>>,
     hasher: RandomState,
 }
 
@@ -55,6 +57,8 @@ struct NamedFailures {
     /// Digests of the paths that failed here, and of those that the peer reported.
     digests: [u64; 2],
     in_motion: FilesInMotion,
+    /// The number of directories that were gone when they were to be read.
+    gone_dirs: u64,
 }
 
 /// Files that were taken although they kept changing.
@@ -76,6 +80,28 @@ impl Failures {
         if self.push(&mut named, failure) {
             named.digests[0] ^= word(&digest(&[path.as_bytes()]));
         }
+    }
+
+    /// Adds and logs a directory that was listed in the one above, and is gone: it was deleted or moved meanwhile.
+    pub(crate) fn add_gone_dir(&self, path: &RelPath, error: &dyn Display) {
+        self.add(path, "read directory", error);
+        self.named.lock().gone_dirs += 1;
+    }
+
+    /// Returns the number of directories that were deleted or moved before they were read.
+    pub(crate) fn gone_dirs(&self) -> u64 {
+        self.named.lock().gone_dirs
+    }
+
+    /// Puts a failure off until [`Self::add_those_put_off`]: unlike the others, it keeps no deletes back.
+    pub fn add_late(&self, path: RelPath, operation: &'static str, error: &dyn Display) {
+        self.put_off.lock().push((path, operation, error.to_string()));
+    }
+
+    /// Adds the failures that were put off.
+    pub fn add_those_put_off(&self) {
+        let put_off = std::mem::take(&mut *self.put_off.lock());
+        put_off.iter().for_each(|(path, operation, error)| self.add(path, operation, error));
     }
 
     /// Adds and logs a file that was taken although it kept changing. It does not count as failed.
@@ -139,6 +165,7 @@ impl Failures {
 
     /// Removes all failures, because another process of the run reports them.
     pub fn forget(&self) {
+        self.put_off.lock().clear();
         *self.named.lock() = NamedFailures::default();
         self.count.store(0, Relaxed);
     }

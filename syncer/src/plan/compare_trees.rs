@@ -167,6 +167,10 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             }
             let go_on = || go_on(self.monitor);
             let mut plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;
+            if !plan.clashes.is_empty() {
+                let entries = (0..).zip(&listed.listing).filter(|(index, _)| plan.clashes.contains(index));
+                self.made.clashes.extend(entries.map(|(_, entry)| path_in(&visit.path, entry.name)));
+            }
             if visit.path.is_root() {
                 spare_lost_found(&mut plan, there);
             }

@@ -3,6 +3,7 @@
 pub(crate) mod basis_by_content;
 pub(crate) mod basis_by_name;
 pub(crate) mod changed_dirs;
+pub(crate) mod clashes;
 pub(crate) mod compare_contents;
 pub(crate) mod compare_params;
 pub(crate) mod compare_trees;

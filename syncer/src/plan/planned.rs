@@ -130,6 +130,8 @@ pub(crate) struct Compared {
     pub beyond: Mounts,
     /// Names of files whose first name the owner of the sink's tree excludes.
     pub unlinked: Vec<RelPath>,
+    /// Entries of the source in whose places entries of other kinds stay, because they are excluded.
+    pub clashes: Vec<RelPath>,
 }
 
 /// Entries of the sink's tree that stay although their directory is removed: the directory, and the index in its

@@ -250,6 +250,7 @@ impl Walk<'_> {
         }
         match work.id {
             ROOT => self.queue.fail(error),
+            _ if error.kind() == io::ErrorKind::NotFound => self.failures.add_gone_dir(&work.path, &error),
             _ => self.failures.add(&work.path, "read directory", &error),
         }
         self.leave_unread(work, part);
@@ -259,7 +260,10 @@ impl Walk<'_> {
         let mut builder = ListingBuilder::default();
         builder.mark_incomplete();
         let first_child = self.queue.number(0);
-        part.dirs.push((work.id, Dir { listing: builder.finish(), first_child, ..Dir::default() }));
+        // A run that may not read it may still recognise it, and give itself the rights.
+        let inode =
+            self.root.dir(&work.path).and_then(|dir| Ok(rustix::fs::fstat(&dir)?.st_ino)).unwrap_or(0);
+        part.dirs.push((work.id, Dir { listing: builder.finish(), first_child, inode, ..Dir::default() }));
         self.queue.done(std::iter::empty());
     }
 

@@ -4,6 +4,7 @@ use crate::{
     compare_entries::{Content, Policy, Step},
     destination::Settings,
     plan::{
+        clashes::leave_out_clashes,
         compare_contents::{SourceHashes, checker},
         compare_params::{may_move, of_same_root, policy},
         compare_trees::compare,
@@ -34,7 +35,7 @@ impl Onto<'_> {
         if self.subject.keeps_root(self.run.params) { of_same_root(head, sink) } else { head }
     }
 
-    /// Compares the listings of both trees, and counts links that cannot be made as failures.
+    /// Compares the listings of both trees, and counts links and other entries that cannot be made as failures.
     pub(crate) fn compare(
         &self,
         source: &mut impl SourceTree,
@@ -43,9 +44,18 @@ impl Onto<'_> {
     ) -> Result<Compared, SessionError> {
         let Run { params, failures, monitor, restores_in_place, .. } = self.run;
         let policy = Policy { spares_foreign: *restores_in_place, ..policy(params, self.settings) };
-        let compared = compare(source, head, sink, policy, may_move(params)?, params, monitor)?;
+        let mut compared = compare(source, head, sink, policy, may_move(params)?, params, monitor)?;
+        if let Some(root) = self.root {
+            leave_out_clashes(&mut compared, sink, root);
+        }
         let why = "it is a hard link of a file that is excluded at the destination";
         compared.unlinked.iter().for_each(|path| failures.add(path, "link", &why));
+        // Each process of a shared run finds the same.
+        if params.shard.is_none_or(|shard| shard.index == 0) {
+            let why = "an excluded entry of another kind has its name at the destination: change the pattern or the \
+                       size limit, or remove that entry";
+            compared.clashes.iter().for_each(|path| failures.add_late(path.clone(), "make", &why));
+        }
         Ok(compared)
     }
 

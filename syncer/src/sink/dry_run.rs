@@ -136,6 +136,7 @@ impl<'a> DryTree<'a> {
         let room_note = root.and_then(|root| first_snapshot_room::note(root, &path, asked, plan));
         room_note.iter().for_each(|note| tracing::warn!(target: NOTES, "{note}"));
         notes.extend(room_note);
+        failures.add_those_put_off();
         Ok(notes)
     }
 

@@ -94,7 +94,7 @@ impl ReadBack<'_> {
                 }
                 _ => step(&entry, &copy, policy).is_none(),
             };
-            if is_equal && dir.plan.step(index).is_none() {
+            if is_equal && dir.plan.step(index).is_none() && !dir.plan.clashes.contains(&index) {
                 look(index, &entry);
             }
         }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     attrs::Attrs,
-    destination::{Arrived, Destination, Device, EntryAt, Leftover, Staged},
+    destination::{Arrived, Destination, Device, EntryAt, Leftover, Staged, is_too_large},
     entry::{Meta, Time},
     hash::ContentId,
     path::RelPath,
@@ -148,16 +148,17 @@ impl<'a> Writing<'a> {
                         let place =
                             if aside.beside { open(tree, need, dir)? } else { tree.state().staging() };
                         let at = EntryAt::staged(place, aside.name.as_bytes());
-                        let copy = self.publish_at(tree, staged, at, meta, attrs)?;
+                        let copy = self.publish_at(need, tree, staged, at, meta, attrs)?;
                         aside.has_arrived(copy.map_or_else(|| staged.inode(), Ok)?);
                     }
                     (None, Some(hidden)) => {
-                        tree.publish(staged, EntryAt::staged(hidden.fd(), &need.name), meta, attrs)?;
+                        let at = EntryAt::staged(hidden.fd(), &need.name);
+                        self.settle_attrs(need, tree.publish(staged, at, meta, attrs))?;
                     }
                     (None, None) => {
                         let dir = open(tree, need, dir)?;
                         let at = EntryAt::new(dir, &need.dir.path, &need.name, self.run.monitor);
-                        self.publish_at(tree, staged, at, meta, attrs)?;
+                        self.publish_at(need, tree, staged, at, meta, attrs)?;
                     }
                 }
                 if need.aside.is_none() {
@@ -176,17 +177,29 @@ impl<'a> Writing<'a> {
     /// if the directory is on another file system than staging.
     fn publish_at(
         &self,
+        need: &Need,
         tree: &Destination,
         staged: &Staged,
         at: EntryAt<'_>,
         meta: &Meta,
         attrs: Attrs<'_>,
     ) -> io::Result<Option<u64>> {
-        match tree.publish(staged, at, meta, attrs) {
+        match self.settle_attrs(need, tree.publish(staged, at, meta, attrs)) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                 tree.publish_copy(staged, at, meta, attrs, self.run.monitor).map(Some)
             }
             published => published.map(|()| None),
+        }
+    }
+
+    /// Reports an attribute that is too large for the destination at the end, because the file is there.
+    fn settle_attrs(&self, need: &Need, published: io::Result<()>) -> io::Result<()> {
+        match published {
+            Err(error) if is_too_large(&error) => {
+                self.run.failures.add_late(need.path(), "set metadata", &error);
+                Ok(())
+            }
+            published => published,
         }
     }
 

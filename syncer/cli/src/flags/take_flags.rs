@@ -3,6 +3,7 @@
 use clap::Args;
 use contract::{Retention, SnapshotEngine, SnapshotParams, SnapshotVerify};
 
+use super::bandwidth_rate::bandwidth;
 use crate::snapshot::time;
 use syncer::snapshot::store::check_tag;
 
@@ -84,7 +85,7 @@ pub(crate) struct TakeFlags {
     snapshot_verify: Option<u64>,
 
     /// Read at most this many bytes per second for that check, such as 100Mi [default: no limit]
-    #[arg(long, value_name = "BYTES", requires = "snapshot_verify", value_parser = contract::parse_bytes)]
+    #[arg(long, value_name = "BYTES", requires = "snapshot_verify", value_parser = bandwidth)]
     snapshot_verify_bandwidth_limit: Option<u64>,
 }
 

@@ -14,8 +14,8 @@ use syncer::{
     snapshot::{
         SnapshotError, Store,
         browse::{
-            Change, Node, What, diff_nodes, file_at, files_in_motion, node_at, nodes, path_versions,
-            select_snapshot,
+            Change, Node, What, diff_nodes, file_at, files_in_motion, linked_node_at, node_at, nodes,
+            path_versions, select_snapshot,
         },
         store::SizedContent,
     },
@@ -98,8 +98,8 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open_for_reading(&flags.volume.dir)?;
     let one = select_snapshot(&opened.roots, &flags.one)?;
     let other = select_snapshot(&opened.roots, &flags.other)?;
-    let before = node_at(&opened.store, one, &flags.path)?;
-    let after = node_at(&opened.store, other, &flags.path)?;
+    let before = linked_node_at(&opened.store, one, &flags.path)?;
+    let after = linked_node_at(&opened.store, other, &flags.path)?;
     if before.is_none() && after.is_none() {
         return Err(SnapshotError::NoPath { id: other.id, path: flags.path.to_string() });
     }

@@ -93,7 +93,8 @@ fn prune(url: &BucketUrl, flags: &PruneFlags) -> Result<ExitCode, BucketError> {
             deferred: false,
         });
     } else {
-        say(&print::prune(&before, &verdicts, &removed, pruned.bytes, flags.dry_run));
+        let done = if flags.dry_run { print::WOULD_FREE } else { print::FREED };
+        say(&print::prune(&before, &verdicts, &removed, pruned.bytes, done));
     }
     Ok(ExitCode::Done)
 }

@@ -5,6 +5,7 @@ use std::{path::Path, time::SystemTime};
 use contract::ExitCode;
 
 use super::{
+    enter,
     flags::{ForgetFlags, OneFlags, TagFlags},
     json::SnapshotJson,
     print, say, say_json, user,
@@ -29,6 +30,8 @@ fn change(
     choose: impl FnOnce(&Roots) -> Result<Vec<SnapshotId>, SnapshotError>,
     edit: impl Fn(&mut Snapshot) -> Result<(), SnapshotError>,
 ) -> Result<ExitCode, SnapshotError> {
+    // A writer would make a store where there is none.
+    enter(dir)?;
     let destination = lock_volume(&TreeLocation::from(dir))?;
     let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
     let ids = choose(&writer.roots)?;

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::{key_flags::KeyFlags, volume_flags::VolumeFlags};
+use crate::flags::bandwidth_rate::bandwidth;
 use syncer::snapshot::check::StoreShare;
 
 #[derive(Debug, Args)]
@@ -22,7 +23,7 @@ pub(crate) struct VerifyFlags {
     pub(crate) in_turn: Option<u64>,
 
     /// Read at most this many bytes per second, such as 100Mi [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = contract::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = bandwidth)]
     pub(crate) bandwidth_limit: Option<u64>,
 
     /// Only check, and put nothing right

@@ -197,13 +197,19 @@ pub(super) fn version(version: &Version<'_>) -> String {
     format!("{sign} {}  {}{until}  {what}\n", rfc3339(first.taken), first.id)
 }
 
-/// Formats the results of a prune: the kept snapshots with their reasons, the removed ones, and the freed space.
+/// What a prune without a change, one that is done, and one that others keep from it say of the freed space.
+pub(super) const WOULD_FREE: &str = "Dry run, nothing was changed: this would free";
+pub(super) const FREED: &str = "Freed";
+pub(super) const FREED_LATER: &str = "Not freed yet:";
+
+/// Formats the results of a prune: the kept snapshots with their reasons, the removed ones, and what is `done` with
+/// their space.
 pub(super) fn prune(
     before: &Roots,
     verdicts: &[Verdict],
     removed: &[SnapshotId],
     freed: u64,
-    is_dry: bool,
+    done: &str,
 ) -> String {
     let mut text = String::new();
     for verdict in verdicts.iter().filter(|verdict| verdict.is_kept()) {
@@ -214,7 +220,6 @@ pub(super) fn prune(
         let taken = before.get(*id).map(|snapshot| rfc3339(snapshot.taken)).unwrap_or_default();
         let _ = writeln!(text, "remove  {id}  {taken}");
     }
-    let done = if is_dry { "Dry run, nothing was changed: this would free" } else { "Freed" };
     let snapshots = counted(removed.len() as u64, "snapshot");
     let _ = writeln!(text, "{done} {} in {snapshots}", bytes(freed));
     text

@@ -76,7 +76,12 @@ pub(super) fn run(flags: &PruneFlags) -> Result<ExitCode, SnapshotError> {
             deferred: collected != Collected::All,
         });
     } else {
-        say(&print::prune(&before, &verdicts, &plan.snapshots, plan.bytes, flags.dry_run));
+        let done = match collected {
+            _ if flags.dry_run => print::WOULD_FREE,
+            Collected::All => print::FREED,
+            Collected::Later | Collected::Damaged => print::FREED_LATER,
+        };
+        say(&print::prune(&before, &verdicts, &plan.snapshots, plan.bytes, done));
     }
     match collected {
         Collected::All => Ok(ExitCode::Done),

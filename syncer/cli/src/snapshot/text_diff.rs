@@ -5,7 +5,7 @@ use syncer::{
     path::RelPath,
     snapshot::{
         Snapshot, SnapshotError, Store,
-        browse::{What, node_at},
+        browse::{What, linked_node_at},
     },
 };
 
@@ -33,7 +33,7 @@ pub(super) fn text_diff(
 
 /// Returns the text of a file; empty for what is no file; `None` if it is no text, or too long.
 fn text_of(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<String>, SnapshotError> {
-    let what = node_at(store, snapshot, path)?.map(|node| node.what);
+    let what = linked_node_at(store, snapshot, path)?.map(|node| node.what);
     let Some(What::File { len, content: Some(content) }) = what else { return Ok(Some(String::new())) };
     if len > MAX_BYTES {
         return Ok(None);

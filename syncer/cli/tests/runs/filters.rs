@@ -401,3 +401,34 @@ fn a_folder_that_stays_for_what_is_excluded_in_it_is_no_difference() {
         assert_eq!(differs.report().failures[0].path, "gone", "{way:?}");
     }
 }
+
+#[test]
+fn what_is_excluded_stays_in_the_way_of_an_entry_of_another_kind_and_keeps_nothing_else_back() {
+    let cases: [(&[&str], &[&str], &str); 4] = [
+        (&["x/sub/file"], &["--exclude=/x", "--exclude=!/x/"], "x"),
+        (&["x/sub/file"], &["--filter=+ */", "--filter=- /x"], "x"),
+        (&["x"], &["--exclude=x/"], "x/file"),
+        (&["x/large file"], &["--min-size=8"], "x"),
+    ];
+    for pair in Pair::each(Way::ALL) {
+        for (source, flags, destination) in cases {
+            for root in [&pair.source, &pair.destination] {
+                let _ = fs::remove_dir_all(root.join("x")).or_else(|_| fs::remove_file(root.join("x")));
+            }
+            tree::files(&pair.source, source, "much content");
+            tree::files(&pair.source, &["other file"], "other content");
+            tree::files(&pair.destination, &[destination], "theirs");
+            tree::files(&pair.destination, &["longer than eight"], "longer than eight");
+            for dry in [&["--dry-run"][..], &[]] {
+                let args = [&["--delete", "--delete-limit=100"], flags, dry].concat();
+                let run = pair.run_to(ExitCode::Partial, &args);
+                let report = run.report();
+                let [failure] = &report.failures[..] else { panic!("{args:?}: {report:?}") };
+                assert_eq!((&*failure.path, &*failure.operation), ("x", "make"), "{args:?}");
+                assert_eq!(report.work.files_deleted, 1, "{args:?}: {report:?}");
+            }
+            assert_eq!(fs::read(pair.destination.join(destination)).unwrap(), b"theirs", "{flags:?}");
+            assert!(pair.destination.join("other file").exists());
+        }
+    }
+}

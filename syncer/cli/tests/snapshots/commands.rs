@@ -127,10 +127,13 @@ fn only_what_is_forgotten_can_be_brought_back() {
 }
 
 #[test]
-fn a_folder_without_snapshots_gets_no_store_by_a_prune_and_an_empty_store_is_not_said_to_be_whole() {
+fn a_folder_without_snapshots_gets_no_store_by_a_change_and_an_empty_store_is_not_said_to_be_whole() {
     let volume = Volume::new();
-    for args in [&["--keep-last", "1"][..], &["--forgotten"], &["--forgotten", "-n"]] {
-        let said = volume.run("prune", args);
+    let prunes =
+        [&["--keep-last", "1"][..], &["--forgotten"], &["--forgotten", "-n"]].map(|it| ("prune", it));
+    let changes = [("tag", &["latest", "tag"][..]), ("pin", &["latest"]), ("forget", &["latest"])];
+    for (command, args) in prunes.into_iter().chain(changes) {
+        let said = volume.run(command, args);
         assert!(said.code == Some(1) && said.stderr.contains("has no snapshots\nhint: "), "{said:?}");
     }
     assert!(!volume.path().join(".volferry").exists());
@@ -195,7 +198,8 @@ fn a_list_names_the_jobs_where_there_are_any() {
 #[test]
 fn a_wrong_command_line_exits_with_2_as_everywhere() {
     let (volume, _) = three_versions();
-    let commands: [(&str, &[&str]); 4] = [
+    let commands: [(&str, &[&str]); 5] = [
+        ("verify", &["--bandwidth-limit", "0"]),
         ("tag", &["latest", "a b"]),
         ("find", &["["]),
         ("create", &["--exclude", "["]),

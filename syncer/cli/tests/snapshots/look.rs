@@ -174,3 +174,31 @@ fn a_restore_does_what_was_shown_or_nothing() {
     volume.ok("restore", &["first", "--plan", &shown]);
     Snapshot::of(volume.path()).assert_like(&before, COPY, "a plan of nothing but the folder's own mode");
 }
+
+#[test]
+fn a_further_name_of_a_file_has_the_versions_of_its_content() {
+    let volume = Volume::new();
+    let path = |name: &str| volume.path().join(name);
+    fs::write(path("a"), "first").unwrap();
+    fs::hard_link(path("a"), path("b")).unwrap();
+    let first = volume.create(&[]);
+    fs::write(path("a"), "second").unwrap();
+    let second = volume.create(&[]);
+    for name in ["a", "b"] {
+        let versions = volume.run("history", &[name, "--json"]).json();
+        assert_eq!(versions.as_array().unwrap().len(), 2, "{versions}");
+        assert_eq!(volume.ok("diff", &[&first, &second, name]).trim(), format!("M {name}"));
+        let text = volume.ok("diff", &[&first, &second, name, "--content"]);
+        assert!(text.contains("-first") && text.contains("+second"), "{text}");
+    }
+}
+
+#[test]
+fn a_pattern_that_takes_back_is_refused() {
+    let volume = Volume::new();
+    fs::write(volume.path().join("!a"), "").unwrap();
+    volume.create(&[]);
+    let said = volume.run("find", &["!a"]);
+    assert!(said.code == Some(2) && said.stderr.contains("write \\!a for names that do"), "{said:?}");
+    assert!(volume.ok("find", &["\\!a"]).contains("!a"));
+}

@@ -63,12 +63,12 @@ impl Spared<'_> {
         self.rules.is_none() && self.sizes == SizeLimits::default()
     }
 
-    /// Returns whether an entry of the sink that the source does not have stays.
+    /// Returns whether an entry of the sink stays that the source does not have, or has as one of another kind.
     pub fn holds(&self, entry: &Entry<'_>) -> bool {
         self.sizes.exclude(entry.kind) || self.by_rules(entry)
     }
 
-    pub(super) fn by_rules(&self, entry: &Entry<'_>) -> bool {
+    fn by_rules(&self, entry: &Entry<'_>) -> bool {
         let Some(rules) = self.rules else { return false };
         self.dir.join(entry.name).is_ok_and(|path| rules.excludes(&path, entry.kind == Kind::Dir))
     }

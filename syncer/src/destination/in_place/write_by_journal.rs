@@ -23,7 +23,7 @@ use crate::{
         in_place::journal_entry::{AttrsOf, JournalEntry, hash_content, path_of_damaged},
         metadata::{
             set_metadata::{self, chown, times},
-            set_xattrs,
+            set_xattrs::{self, put_off_too_large},
         },
         staging::{byte_ranges::RangeChange, overlay::Overlay, staged_file::Staged},
         state::{staging_names::part_key, state_dir::StateDir},
@@ -88,7 +88,8 @@ pub(crate) fn publish(
         remove(state, &key)?;
         return Err(error);
     }
-    let applied = apply(state, redo, staged.fd(), target).and_then(|()| remove(state, &key));
+    let applied = put_off_too_large(apply(state, redo, staged.fd(), target));
+    let applied = applied.and_then(|fits| remove(state, &key).map(|()| fits));
     applied.map_err(|error| {
         io::Error::new(
             error.kind(),
@@ -96,7 +97,7 @@ pub(crate) fn publish(
                 "{error}; its update is complete in .volferry/journal/{key}, and the next run begins by finishing it"
             ),
         )
-    })
+    })?
 }
 
 fn times_of(stat: &Stat) -> Timestamps {
@@ -159,8 +160,9 @@ fn apply(
         }
     }
     state.check()?;
-    set_rewritten(redo, target)?;
-    Ok(rustix::fs::fsync(target)?)
+    let fits = put_off_too_large(set_rewritten(redo, target))?;
+    rustix::fs::fsync(target)?;
+    fits
 }
 
 /// Sets the metadata of a file that was written in place, including the bits that writing cleared.
@@ -168,14 +170,14 @@ fn set_rewritten(redo: &JournalEntry, file: BorrowedFd<'_>) -> io::Result<()> {
     if let Some(owner) = redo.owner {
         chown(file, owner)?;
     }
-    if let Some(AttrsOf { classes, attrs }) = &redo.attrs {
-        set_xattrs::replace(file, attrs.as_attrs(), *classes)?;
-    }
+    let set_attrs =
+        |AttrsOf { classes, attrs }: &AttrsOf| set_xattrs::replace(file, attrs.as_attrs(), *classes);
+    let fits = put_off_too_large(redo.attrs.as_ref().map_or(Ok(()), set_attrs))?;
     rustix::fs::fchmod(file, Mode::from_raw_mode(redo.mode.into()))?;
     if let Some(mtime) = redo.mtime {
         rustix::fs::futimens(file, &times(mtime))?;
     }
-    Ok(())
+    fits
 }
 
 /// Applies all entries that a run that was cut off left in the journal. Returns notes for the report.
@@ -256,7 +258,8 @@ fn write_again(
         Some(target) => {
             tracing::info!(path = %redo.path, "finishing an update in place that a run which was cut off had begun");
             reserve(redo, target.as_fd())?;
-            apply(state, redo, entry.as_fd(), target.as_fd())?;
+            // The next comparison reports an attribute that is too large.
+            drop(put_off_too_large(apply(state, redo, entry.as_fd(), target.as_fd()))?);
         }
         None => {
             tracing::warn!(path = %redo.path, "the file of a journal's entry is not there any more");

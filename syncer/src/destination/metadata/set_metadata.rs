@@ -13,7 +13,10 @@ use rustix::{
 
 use crate::{
     attrs::Attrs,
-    destination::metadata::{set_xattrs, settings::Settings},
+    destination::metadata::{
+        set_xattrs::{self, put_off_too_large},
+        settings::Settings,
+    },
     entry::{Entry, Kind, Meta, Owner, Time},
     path::RelPath,
     sys::{
@@ -43,7 +46,7 @@ pub(crate) fn set_open_file(
     if is_anothers {
         chown(file, wanted.owner)?;
     }
-    set_xattrs::set_new(file, wanted_attrs, settings.attrs, inherits)?;
+    let fits = put_off_too_large(set_xattrs::set_new(file, wanted_attrs, settings.attrs, inherits))?;
     let is_touched = is_anothers || inherits || !wanted_attrs.is_empty();
     if is_touched || made.st_mode & 0o7777 != u32::from(wanted.mode) {
         rustix::fs::fchmod(file, Mode::from_raw_mode(wanted.mode.into()))?;
@@ -51,7 +54,7 @@ pub(crate) fn set_open_file(
     if settings.times {
         rustix::fs::futimens(file, &times(wanted.mtime))?;
     }
-    Ok(())
+    fits
 }
 
 /// Gives the owner of the file at `path` the right to read and write it, if it still has this inode number.
@@ -84,9 +87,8 @@ fn set_held(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>, with_at
     if settings.owners {
         chown_held(held, entry.meta.owner)?;
     }
-    if with_attrs {
-        set_entry_attrs(settings, held, entry)?;
-    }
+    let set_attrs = || if with_attrs { set_entry_attrs(settings, held, entry) } else { Ok(()) };
+    let fits = put_off_too_large(set_attrs())?;
     // Links have no mode.
     if settings.permissions && !matches!(entry.kind, Kind::Symlink { .. }) {
         chmod_held(held, Mode::from_raw_mode(settings.mode_of(entry.kind, &entry.meta).into()))?;
@@ -94,7 +96,7 @@ fn set_held(settings: Settings, held: BorrowedFd<'_>, entry: &Entry<'_>, with_at
     if settings.times {
         touch_held(held, &times(entry.meta.mtime))?;
     }
-    Ok(())
+    fits
 }
 
 /// Sets the metadata of a link, a pipe or a device that this process has just made in a folder of its own.
@@ -216,16 +218,15 @@ pub(crate) fn set_dir(
     if settings.owners {
         chown_held(dir, wanted.owner)?;
     }
-    if let Some(attrs) = wanted_attrs {
-        set_dir_attrs(settings, dir, attrs)?;
-    }
+    let fits = wanted_attrs.map_or(Ok(()), |attrs| set_dir_attrs(settings, dir, attrs));
+    let fits = put_off_too_large(fits)?;
     if settings.permissions || wanted.mode != 0 {
         chmod_held(dir, Mode::from_raw_mode((wanted.mode & !KEPT).into()))?;
     }
     if settings.times {
         touch_held(dir, &times(wanted.mtime))?;
     }
-    Ok(())
+    fits
 }
 
 fn set_dir_attrs(settings: Settings, dir: BorrowedFd<'_>, wanted: Attrs<'_>) -> io::Result<()> {

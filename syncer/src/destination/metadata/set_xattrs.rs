@@ -133,8 +133,8 @@ pub(crate) fn set_new(
     if inherits && classes.contains(Classes::ACL) && !wanted.has(ACCESS_ACL) {
         gone_is_fine(ACCESS_ACL, rustix::fs::fremovexattr(file, ACCESS_ACL))?;
     }
-    wanted.within(classes).try_for_each(|(name, value)| {
-        or_policy(name, rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()))
+    set_each(wanted.within(classes), |name, value| {
+        rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
     })
 }
 
@@ -150,9 +150,55 @@ pub(crate) fn replace(entry: BorrowedFd<'_>, wanted: Attrs<'_>, classes: Classes
     for name in surplus {
         or_policy(name, rustix::fs::removexattr(&*path, name))?;
     }
-    wanted.within(classes).try_for_each(|(name, value)| {
-        or_policy(name, rustix::fs::setxattr(&*path, name, value, XattrFlags::empty()))
+    set_each(wanted.within(classes), |name, value| {
+        rustix::fs::setxattr(&*path, name, value, XattrFlags::empty())
     })
+}
+
+/// An attribute that the file system has no room for in an entry. All other metadata of the entry is set.
+#[derive(Debug, thiserror::Error)]
+#[error("attribute {0}: the file system of the destination has no room for it in this entry")]
+struct TooLarge(String);
+
+/// Returns whether an error says only that an attribute is too large for the file system.
+pub(crate) fn is_too_large(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<TooLarge>())
+}
+
+/// Splits a result: what has to end the work on an entry, and that an attribute is too large, which waits until all
+/// else is done.
+pub(crate) fn put_off_too_large(result: io::Result<()>) -> io::Result<io::Result<()>> {
+    match result {
+        Err(error) if !is_too_large(&error) => Err(error),
+        result => Ok(result),
+    }
+}
+
+/// Sets attributes. One that is too large is reported once the others are set.
+fn set_each<'a>(
+    wanted: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    set: impl Fn(&[u8], &[u8]) -> Result<(), Errno>,
+) -> io::Result<()> {
+    let mut fits = Ok(());
+    for (name, value) in wanted {
+        match or_policy(name, set(name, value)) {
+            // Access control lists and capabilities are rights, and no entry is made with other rights than its own.
+            Err(error)
+                if is_full(&error) && matches!(Classes::of(name), Some(Classes::USER | Classes::TRUSTED)) =>
+            {
+                fits = Err(io::Error::other(TooLarge(crate::path::display(name))));
+            }
+            result => result?,
+        }
+    }
+    fits
+}
+
+/// Returns whether an attribute was refused for its size. ext4 says so as it does of a full disk, which the next write
+/// tells apart.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::ArgumentListTooLong)
+        || error.raw_os_error() == Some(Errno::RANGE.raw_os_error())
 }
 
 /// Removes the default access control list of a directory, so that new entries in it inherit none.

@@ -10,7 +10,7 @@ use std::{
 use crate::{
     attrs::{Attrs, AttrsBuf},
     compare_entries::Step,
-    destination::KEPT,
+    destination::{KEPT, is_too_large},
     entry::{Entry, Kind},
     links::EntryPlace,
     listing::Entries,
@@ -183,9 +183,10 @@ impl Executor<'_> {
         }
         match destination.set_meta(at.fd, entry, seen.map(|seen| seen.mtime)) {
             Ok(()) => self.run.counters.count(true),
-            Err(error) => {
-                self.run.failures.add(&path_in(&at.dir.path, entry.name), "set metadata", &error);
+            Err(error) if is_too_large(&error) => {
+                self.run.failures.add_late(path_in(&at.dir.path, entry.name), "set metadata", &error);
             }
+            Err(error) => self.run.failures.add(&path_in(&at.dir.path, entry.name), "set metadata", &error),
         }
         None
     }

@@ -4,7 +4,7 @@ use contract::human::plural;
 
 use crate::{
     attrs::AttrsBuf,
-    destination::Scope,
+    destination::{Scope, is_too_large},
     entry::{FullMeta, Kind},
     path::RelPath,
     session_error::SessionError,
@@ -20,6 +20,7 @@ impl Executor<'_> {
             self.check()?;
             notes.extend(self.finish_dir(&unfinished)?);
         }
+        self.run.failures.add_those_put_off();
         notes.extend(self.finish_backup());
         notes.extend(self.owner_change.note());
         notes.extend(self.report_staying());
@@ -45,7 +46,7 @@ impl Executor<'_> {
                 }
             }
             // A volume's root often belongs to another user; that is not a failure of the run.
-            Err(error) if path.is_root() => {
+            Err(error) if path.is_root() && !is_too_large(&error) => {
                 let user = rustix::process::geteuid().as_raw();
                 return Ok(Some(format!(
                     "the metadata of the volume's root folder could not be set: {error}; give the folder to user {user}, run \

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, hash_map::Entry::Vacant};
 
 use super::{
     compare_snapshots::{Change, change},
-    snapshot_tree::{Node, What, node_at, nodes},
+    snapshot_tree::{Node, What, linked_node_at, nodes},
 };
 use crate::{
     filter::{Pattern, read_pattern},
@@ -36,7 +36,7 @@ pub fn path_versions<'s>(
 ) -> Result<Vec<Version<'s>>, SnapshotError> {
     let mut versions: Vec<Version<'s>> = Vec::new();
     for snapshot in snapshots {
-        let node = node_at(store, snapshot, path)?;
+        let node = linked_node_at(store, snapshot, path)?;
         let before = versions.last_mut();
         let change = change(before.as_ref().and_then(|before| before.node.as_ref()), node.as_ref());
         match before {
@@ -60,6 +60,12 @@ struct SnapshotSpan<T> {
 ///
 /// # Errors [`SnapshotError::Invalid`], if no path can match it.
 pub fn pattern(text: &str) -> Result<Pattern, SnapshotError> {
+    if text.starts_with('!') {
+        let message = format!(
+            "{text} begins with !, which takes back what other patterns find: write \\{text} for names that do"
+        );
+        return Err(SnapshotError::Invalid(message));
+    }
     read_pattern(text).map_err(|error| SnapshotError::Invalid(error.to_string()))
 }
 

@@ -12,9 +12,6 @@ use crate::{
     tree::stamps::IN_MOTION,
 };
 
-/// The longest chain of hard links that is followed. A link leads to a file, never to another link.
-const MAX_HOPS: usize = 2;
-
 /// An entry of a snapshot, or its root. Directories are known by a `D`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node<D = FolderRef> {
@@ -199,6 +196,20 @@ pub fn files_in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath
     Ok(found)
 }
 
+/// Finds the entry at a path of a snapshot as [`node_at`] does, and of a further name of a file the file itself.
+///
+/// # Errors
+/// If a directory on the way cannot be read.
+pub fn linked_node_at(
+    store: &Store,
+    snapshot: &Snapshot,
+    path: &RelPath,
+) -> Result<Option<Node>, SnapshotError> {
+    let node = node_at(store, snapshot, path)?;
+    let Some(Node { what: What::HardLink(to), .. }) = &node else { return Ok(node) };
+    RelPath::parse(to).map_or(Ok(None), |to| node_at(store, snapshot, &to))
+}
+
 /// Finds the content of the file at a path, following a hard link; `None` if it is empty.
 ///
 /// # Errors
@@ -209,19 +220,8 @@ pub fn file_at(
     path: &RelPath,
 ) -> Result<Option<SizedContent>, SnapshotError> {
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: path.to_string() };
-    let mut to = path.clone();
-    for _ in 0..MAX_HOPS {
-        match node_at(store, snapshot, &to)?.ok_or_else(missing)?.what {
-            What::File { len, content } => return Ok(content.map(|content| SizedContent { content, len })),
-            What::HardLink(leader) => to = RelPath::parse(&leader).map_err(|_| missing())?,
-            other => {
-                return Err(SnapshotError::WrongKind {
-                    id: snapshot.id,
-                    path: path.to_string(),
-                    is: other.name(),
-                });
-            }
-        }
+    match linked_node_at(store, snapshot, path)?.ok_or_else(missing)?.what {
+        What::File { len, content } => Ok(content.map(|content| SizedContent { content, len })),
+        other => Err(SnapshotError::WrongKind { id: snapshot.id, path: path.to_string(), is: other.name() }),
     }
-    Err(missing())
 }

@@ -5,7 +5,9 @@ use std::{os::fd::AsFd as _, time::SystemTime};
 use contract::{Preserve, SnapshotEngine, chain};
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
-use super::{publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun};
+use super::{
+    look_again::MAX_LOOKS, publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun,
+};
 use crate::{
     destination::{Candidate, Destination, Settings, visible_attrs},
     entry::{FullMeta, Time},
@@ -108,14 +110,25 @@ pub(crate) fn create_in(
     let began = time_of(SystemTime::now());
     let before = before_tick(writer.now()?);
     let options = ScanOptions { filter, marks_excluded: true, ..options_of(before) };
-    let scanning = io_error("scan", writer.store.path());
+    let scanning = || io_error("scan", writer.store.path());
     let scanned;
     let (tree, root_meta) = match known.scan.filter(|scan| scan.changed.is_empty()) {
-        Some(scan) => (scan.tree, scan_root(root, &options).map_err(scanning)?),
+        Some(scan) => (scan.tree, scan_root(root, &options).map_err(scanning())?),
         None => {
             let written = known.written.map(|written| written as &dyn WrittenEntries);
             let known = KnownTree { scan: known.scan, written };
-            scanned = scan_changes(root, &options, known, failures, monitor).map_err(scanning)?;
+            let (before, gone) = (failures.so_far(), failures.gone_dirs());
+            let scan = || scan_changes(root, &options, known, failures, monitor).map_err(scanning());
+            let mut tree = scan()?;
+            // A folder that was moved meanwhile may be in neither place.
+            for _ in 1..MAX_LOOKS {
+                if failures.gone_dirs() == gone {
+                    break;
+                }
+                failures.go_back_to(&before);
+                tree = scan()?;
+            }
+            scanned = tree;
             (&scanned, FullMeta { meta: scanned.root_meta, attrs: scanned.root_attrs.clone() })
         }
     };

@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// The number of looks at a tree before files that are moved again and again are reported as failed.
-const MAX_LOOKS: u32 = 4;
+pub(super) const MAX_LOOKS: u32 = 4;
 
 /// Says why a file is not in the snapshot.
 const KEPT_MOVING: &str = "it was moved or replaced each time before it could be read";

@@ -1,0 +1,43 @@
+//! Finds the entries that cannot be made, because an excluded entry of another kind has their name: the rules exclude a
+//! directory but not the file of its name, or the reverse. The listings do not have what is excluded.
+
+use std::os::fd::AsFd as _;
+
+use rustix::fs::{AtFlags, statat};
+
+use super::planned::{Compared, PlannedDir, path_in};
+use crate::{compare_entries::Step, sys::root::Root, tree::Tree};
+
+/// Removes the steps of such entries, and the directories below them, from a plan. Where the destination cannot be
+/// looked into, the steps stay, and fail.
+pub(crate) fn leave_out_clashes(compared: &mut Compared, sink: &Tree, root: &Root) {
+    let mut clashes = Vec::new();
+    for planned in &mut compared.dirs {
+        let leaves_out = planned.sink.is_some_and(|dir| sink.dirs[dir as usize].leaves_out);
+        if !leaves_out || !planned.plan.steps.iter().any(|(_, step)| *step == Step::Create) {
+            continue;
+        }
+        for index in occupied(planned, root) {
+            let Some(entry) = planned.listing.iter().nth(index as usize) else { continue };
+            let path = path_in(&planned.path, entry.name);
+            if !compared.moves.contains_key(&path) {
+                planned.plan.set_step(index, None);
+                clashes.push(path);
+            }
+        }
+    }
+    if !clashes.is_empty() {
+        compared.dirs.retain(|dir| !clashes.iter().any(|clash| dir.path.starts_with(clash)));
+        compared.clashes.append(&mut clashes);
+    }
+}
+
+/// Returns the indices of entries that are to be made, and whose names the directory has.
+fn occupied(planned: &PlannedDir, root: &Root) -> Vec<u32> {
+    let Ok(dir) = root.dir(&planned.path) else { return Vec::new() };
+    let mut steps = planned.plan.steps.iter().filter(|(_, step)| *step == Step::Create).peekable();
+    let entries = (0..).zip(&planned.listing);
+    let created = entries.filter(|(index, _)| steps.next_if(|(at, _)| at == index).is_some());
+    let is_there = |name| statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    created.filter(|(_, entry)| is_there(entry.name)).map(|(index, _)| index).collect()
+}
