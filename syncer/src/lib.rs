@@ -47,5 +47,5 @@ mod source;
 mod sys;
 mod transport;
 
-pub use measure::{monitor, report};
+pub use measure::{failures, monitor, report};
 pub use sys::{locate, mounts, root};

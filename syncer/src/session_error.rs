@@ -245,18 +245,20 @@ impl SessionError {
             Self::Snapshot(SnapshotError::Offsite { exit, .. }) => *exit,
             _ => reason.exit(),
         };
-        let message = match self {
-            // The hint of the reason does not say where to look.
+        let message = self.message();
+        Refusal { exit, reason, message }
+    }
+
+    /// Returns the message, with a hint where that of the reason does not say where to look.
+    fn message(&self) -> String {
+        match self {
             Self::Snapshot(
                 error @ (SnapshotError::NoPath { .. }
                 | SnapshotError::Ambiguous { .. }
                 | SnapshotError::OtherPlan(_)),
-            ) => {
-                format!("{error}{}", error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default())
-            }
+            ) => format!("{error}{}", error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default()),
             _ => chain(self),
-        };
-        Refusal { exit, reason, message }
+        }
     }
 
     /// Returns whether the peer said what is wrong, at its end.

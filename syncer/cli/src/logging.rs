@@ -3,7 +3,7 @@
 use std::{fmt, io, sync::Arc};
 
 use contract::write_escaped_field;
-use syncer::report::{FAILED_FILES, NOTES};
+use syncer::{failures::FAILED_FILES, report::NOTES};
 use tracing::{Event, Subscriber, field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer,

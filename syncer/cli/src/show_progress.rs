@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::{
     bar::{self, Moment},
     config::ProgressMode,
+    output,
     screen::Screen,
     speed_window::SpeedWindow,
 };
@@ -167,7 +168,7 @@ impl View {
     fn event(&self, event: &Event) {
         // A reader of standard output that went away does not end a run.
         if let Err(error) = self.screen.event(event) {
-            tracing::debug!(%error, "standard output is gone");
+            output::failed(&error);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     ends::stored_tree::StoredTree,
     entry::{Entry, Kind},
     hash::ContentId,
-    measure::report::Failures,
+    measure::failures::Failures,
     path::RelPath,
     plan::planned::{Compared, PlannedDir, path_in},
     snapshot::{SnapshotError, SnapshotId, Store, store::ContentRef},

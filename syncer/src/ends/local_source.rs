@@ -12,7 +12,7 @@ use crate::{
     },
     fetch::copy_local::copy_all,
     kept_xattrs::Classes,
-    measure::report::Failures,
+    measure::failures::Failures,
     plan::{
         compare_contents::{HashBatch, SourceHashes},
         guards::free_space::Room,

@@ -9,10 +9,7 @@ use crate::{
         remote_tree::{RemoteHashes, RemoteTree, expect_done},
     },
     fetch::request_files,
-    measure::{
-        monitor::Monitor,
-        report::{Failures, Stopwatch},
-    },
+    measure::{failures::Failures, monitor::Monitor, report::Stopwatch},
     plan::{
         basis_by_content,
         basis_by_name::{NewFile, SimilarFiles},

@@ -14,7 +14,7 @@ use crate::{
     entry::{Entry, FullMeta, Kind, Time},
     hash::TreeDigest,
     listing::ListingBuilder,
-    measure::{monitor::Monitor, report::Failures},
+    measure::{failures::Failures, monitor::Monitor},
     path::RelPath,
     plan::{plan_id::PlanId, source_tree::SourceTree},
     session_error::SessionError,

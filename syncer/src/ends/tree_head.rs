@@ -5,8 +5,9 @@ use rustix::fs::AtFlags;
 
 use crate::{
     entry::Time,
-    measure::report::{Failures, Stopwatch},
+    measure::failures::Failures,
     path::OWN_DIR,
+    report::Stopwatch,
     sys::{root::Root, stat::modified},
     wire::SourceDone,
 };

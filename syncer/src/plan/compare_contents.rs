@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::{
     compare_entries::Step,
     listing::EntryIndex,
-    measure::{monitor::Monitor, report::Failures},
+    measure::{failures::Failures, monitor::Monitor},
     plan::planned::{Checked, PlannedDir, PlannedRef},
     session_error::SessionError,
     source::{

@@ -365,7 +365,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        measure::report::Failures,
+        measure::failures::Failures,
         scan::{ScanOptions, scan},
         sys::root::Root,
     };

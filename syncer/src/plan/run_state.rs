@@ -4,10 +4,7 @@ use contract::RunParams;
 use parking_lot::Mutex;
 
 use crate::{
-    measure::{
-        monitor::Monitor,
-        report::{Counters, Failures},
-    },
+    measure::{failures::Failures, monitor::Monitor, report::Counters},
     plan::plan_id::PlanId,
 };
 

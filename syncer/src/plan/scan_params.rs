@@ -8,7 +8,7 @@ use crate::{
     entry::Time,
     filter::{Filter, FilterError, FilterRules, SizeLimits},
     kept_xattrs::Classes,
-    measure::{monitor::Monitor, report::Failures},
+    measure::{failures::Failures, monitor::Monitor},
     path::PathError,
     path_list::PathList,
     plan::{hard_links::links_names, single_file::Subject},

@@ -6,10 +6,7 @@ use contract::{History, Phase, Report, RunParams};
 
 use crate::{
     ends::tree_head::done,
-    measure::{
-        monitor::Monitor,
-        report::{Failures, Stopwatch},
-    },
+    measure::{failures::Failures, monitor::Monitor, report::Stopwatch},
     session_error::{SessionError, of_link},
     snapshot::copy::{NoHistory, OpenHistory, refuse_history, serve_history},
     source::{

@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        measure::report::Failures,
+        measure::failures::Failures,
         snapshot::{Store, create::create_snapshot, store::Labels},
         transport::memory_link,
         wire::{MAX_HISTORY_BYTES, Message, Refusal, Welcome},

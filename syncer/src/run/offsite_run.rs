@@ -7,10 +7,7 @@ use contract::{Compare, Phase, Report, RunParams, SnapshotParams, Work, timestam
 use crate::{
     ends::source_lock::SourceLock,
     entry::FullMeta,
-    measure::{
-        monitor::Monitor,
-        report::{Failures, Stopwatch},
-    },
+    measure::{failures::Failures, monitor::Monitor, report::Stopwatch},
     plan::scan_params::options_for_snapshot,
     run::outcome::{Clock, Outcome},
     scan::scan,

@@ -34,8 +34,8 @@ use crate::{
     entry::{FullMeta, Time},
     filter::{InUse, Rules},
     measure::{
+        failures::Failures,
         monitor::Monitor,
-        report::Failures,
         thread_time::{Activity, EffortPool, ThreadGroup, during},
     },
     path::{OWN_DIR, RelPath},

@@ -16,7 +16,7 @@ use crate::{
     filter::{InUse, Rules},
     links::{EntryPlace, Shared},
     listing::{Listing, ListingBuilder, SpillingBuilder},
-    measure::{monitor::Monitor, report::Failures},
+    measure::{failures::Failures, monitor::Monitor},
     owners::Owners,
     path::OWN_DIR,
     path_list::PathList,

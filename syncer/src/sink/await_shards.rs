@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     destination::{Destination, OtherShards, ShardBoard, ShardState, Stage},
-    measure::report::Failures,
+    measure::failures::Failures,
     plan::{planned::PlannedDir, run_state::Run},
     session_error::SessionError,
     sink::deal_to_shards::{deal_by_cost, name_of},

@@ -7,7 +7,7 @@ use crate::{
     compare_entries::{Policy, step},
     entry::{Entry, Kind},
     kept_xattrs::Classes,
-    measure::report::Failures,
+    measure::failures::Failures,
     plan::planned::{Compared, PlannedDir, PlannedRef, path_in},
     tree::{Tree, seek::seek},
     wire::FileGroup,

@@ -9,7 +9,7 @@ use rustix::fs::AtFlags;
 use crate::{
     compare_entries::Step,
     destination::{ApplyError, Destination},
-    measure::report::Failures,
+    measure::failures::Failures,
     path::RelPath,
     plan::{
         planned::{Checked, Planned, path_in},

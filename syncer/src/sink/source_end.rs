@@ -3,10 +3,7 @@
 use contract::{Effort, PlannedAction, Report, Usage};
 
 use crate::{
-    measure::{
-        monitor::Monitor,
-        report::{Failures, Stopwatch},
-    },
+    measure::{failures::Failures, monitor::Monitor, report::Stopwatch},
     plan::{
         basis_by_name::{NewFile, SimilarFiles},
         compare_contents::SourceHashes,

@@ -8,7 +8,7 @@ use crate::{
     destination::Destination,
     entry::Kind,
     kept_xattrs::Classes,
-    measure::report::Failures,
+    measure::failures::Failures,
     plan::{
         compare_contents::Checker,
         compare_params::policy,

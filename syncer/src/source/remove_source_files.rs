@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use crate::{
     entry::{Entry, Kind, Time},
-    measure::{monitor::Monitor, report::Failures},
+    measure::{failures::Failures, monitor::Monitor},
     path::RelPath,
     session_error::SessionError,
     source::{

@@ -49,3 +49,9 @@ pub(super) fn next(
     let at = after(situation, retry::wait(run.postponed.saturating_add(1))).unwrap_or(situation.now);
     Some(Step::Postpone(Outcome::stopped(fault.clone()), at).again(Some(at)))
 }
+
+/// Returns the decision of a run without pods, unless it gives its place up.
+pub(super) fn or(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], decision: Decision) -> Decision {
+    let Step::Start(why) = &decision.step else { return decision };
+    next(situation, run, pairs, why.as_ref()).unwrap_or(decision)
+}

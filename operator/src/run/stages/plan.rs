@@ -103,17 +103,11 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
         Stand::Ending(until) => return Step::Linger.again(Some(until)),
         // Before anything is created next to terminating objects, which could take the keys of a launch with them.
         Stand::Stopping => Step::Linger.into(),
-        Stand::Absent => {
-            let decision = preparing::next(situation, run);
-            let Step::Start(why) = &decision.step else { return decision };
-            return give_place::next(situation, run, pairs, why.as_ref()).unwrap_or(decision);
-        }
+        Stand::Absent => return give_place::or(situation, run, pairs, preparing::next(situation, run)),
         Stand::Running if let Some(begin) = hook_stage::of_waiting_pods(situation, run) => begin,
         Stand::Running => running::next(situation, run).into(),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
-        Stand::Starting(fault)
-            if let Some(gives) = give_place::next(situation, run, pairs, fault.as_ref()) =>
-        {
+        Stand::Starting(why) if let Some(gives) = give_place::next(situation, run, pairs, why.as_ref()) => {
             return gives;
         }
         Stand::Starting(fault) => {

@@ -2,7 +2,7 @@
 
 use contract::{ExitCode, human};
 use syncer::{
-    report::Failures,
+    failures::Failures,
     root::TreeLocation,
     snapshot::{
         SnapshotError,

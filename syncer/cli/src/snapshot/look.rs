@@ -9,7 +9,7 @@ use super::{
     open_for_reading, print, say, say_json,
 };
 use syncer::{
-    report::Failures,
+    failures::Failures,
     root::{Root, TreeLocation},
     snapshot::{
         Snapshot, SnapshotError,

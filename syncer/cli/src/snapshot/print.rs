@@ -16,8 +16,8 @@ use contract::{
     printable,
 };
 use syncer::{
+    failures::Failures,
     path::{RelPath, display},
-    report::Failures,
     snapshot::{
         Engine, ListState, Roots, Snapshot, SnapshotId, Store,
         browse::{Change, Node, Version, What},

@@ -11,6 +11,7 @@ mod common;
 
 mod arrived;
 mod attributes;
+mod attributes_too_large;
 mod backup_dir;
 mod bench;
 mod bottleneck;

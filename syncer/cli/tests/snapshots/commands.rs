@@ -172,9 +172,11 @@ fn what_cannot_be_printed_is_an_error_and_a_reader_that_left_is_none() {
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{command}");
     }
     let other = volume.path().with_file_name("other");
-    for args in [&["config"][..], &["sync", "-v", volume.path().to_str().unwrap(), other.to_str().unwrap()]] {
+    let ends = [volume.path().to_str().unwrap(), other.to_str().unwrap()];
+    let sync = ["-v", "--progress=json"].map(|flag| vec!["sync", flag, ends[0], ends[1]]);
+    for args in [vec!["config"]].into_iter().chain(sync) {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let said: Said = Command::new(program()).args(args).stdout(full).output().unwrap().into();
+        let said: Said = Command::new(program()).args(&args).stdout(full).output().unwrap().into();
         assert_eq!(said.code, Some(1), "{args:?}: {said:?}");
         assert_eq!(said.stderr.matches("cannot write to standard output").count(), 1, "{said:?}");
     }

@@ -162,7 +162,7 @@ struct TooLarge(String);
 
 /// Returns whether an error says only that an attribute is too large for the file system.
 pub(crate) fn is_too_large(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<TooLarge>())
+    error.get_ref().and_then(|inner| inner.downcast_ref::<TooLarge>()).is_some()
 }
 
 /// Splits a result: what has to end the work on an entry, and that an attribute is too large, which waits until all

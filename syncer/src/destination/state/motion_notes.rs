@@ -131,7 +131,7 @@ impl MotionNotes {
     /// Opens the file that this process appends to, and cuts off what a crash has torn.
     fn open(&self, dir: BorrowedFd<'_>) -> io::Result<File> {
         let file =
-            File::from(open_own(dir, &name(self.shard), OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)?);
+            File::from(open_own(dir, name(self.shard), OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)?);
         let len = self.lengths.get(&self.shard).copied().unwrap_or(0) as u64;
         rustix::fs::ftruncate(&file, len)?;
         Ok(file)

@@ -47,10 +47,14 @@ impl Executor<'_> {
             }
             // A volume's root often belongs to another user; that is not a failure of the run.
             Err(error) if path.is_root() && !is_too_large(&error) => {
-                let user = rustix::process::geteuid().as_raw();
+                let mend = match rustix::process::geteuid().as_raw() {
+                    0 => "`lsattr -d` shows whether it is immutable or append-only".into(),
+                    user => {
+                        format!("give the folder to user {user}, run as root, or sync into a folder below it")
+                    }
+                };
                 return Ok(Some(format!(
-                    "the metadata of the volume's root folder could not be set: {error}; give the folder to user {user}, run \
-                     as root, or sync into a folder below it"
+                    "the metadata of the volume's root folder could not be set: {error}; {mend}"
                 )));
             }
             Err(error) => self.run.failures.add(path, "set metadata", &error),

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     destination::Destination,
+    failures::{Failures, FilesInMotion},
     filter::Filter,
     monitor::Monitor,
-    report::{Failures, FilesInMotion},
     root::Root,
     snapshot::{
         create::{KnownFromRun, WantedSnapshot, create_in},

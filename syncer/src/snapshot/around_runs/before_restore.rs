@@ -7,9 +7,9 @@ use contract::SnapshotEngine;
 
 use crate::{
     destination::Destination,
+    failures::Failures,
     filter::Filter,
     monitor::Monitor,
-    report::Failures,
     snapshot::{
         create::{KnownFromRun, WantedSnapshot, create_in},
         retention::MAX_SAFETY,

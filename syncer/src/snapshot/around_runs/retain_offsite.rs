@@ -12,8 +12,8 @@ use super::{
     drop_snapshots::of_job,
 };
 use crate::{
+    failures::Failures,
     monitor::Monitor,
-    report::Failures,
     snapshot::{
         check::ReadPace,
         offsite::{OffsiteStore, RemovedSnapshots},

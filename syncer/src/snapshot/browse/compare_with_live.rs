@@ -6,9 +6,9 @@ use super::{
 };
 use crate::{
     entry::{Entry, Kind, Time},
+    failures::Failures,
     monitor::Monitor,
     path::RelPath,
-    report::Failures,
     root::Root,
     scan::scan,
     snapshot::{

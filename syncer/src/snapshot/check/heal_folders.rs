@@ -12,9 +12,9 @@ use contract::SnapshotEngine;
 use super::damaged_paths::{Damage, Damaged};
 use crate::{
     entry::FullMeta,
+    failures::Failures,
     monitor::Monitor,
     path::RelPath,
-    report::Failures,
     root::Root,
     scan::scan,
     snapshot::{

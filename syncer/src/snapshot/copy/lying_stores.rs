@@ -15,8 +15,8 @@ use super::{
     stream_server::serve_history,
 };
 use crate::{
+    failures::Failures,
     monitor::Monitor,
-    report::Failures,
     root::{Root, TreeLocation},
     snapshot::{
         check::{ReadPace, StoreShare, Turn, verify},

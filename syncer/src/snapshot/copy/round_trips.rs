@@ -17,8 +17,8 @@ use super::{
     stream_server::serve_history,
 };
 use crate::{
+    failures::Failures,
     monitor::Monitor,
-    report::Failures,
     root::TreeLocation,
     snapshot::{
         create::{create_snapshot, lock_volume},

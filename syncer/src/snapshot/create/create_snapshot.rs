@@ -11,10 +11,10 @@ use super::{
 use crate::{
     destination::{Candidate, Destination, Settings, visible_attrs},
     entry::{FullMeta, Time},
+    failures::Failures,
     filter::Filter,
     kept_xattrs::Classes,
     monitor::Monitor,
-    report::Failures,
     root::{Root, RootError, TreeLocation},
     scan::{KnownTree, ScanOptions, WrittenEntries, scan_changes, scan_root},
     snapshot::{

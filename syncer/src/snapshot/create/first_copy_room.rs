@@ -6,8 +6,8 @@ use contract::SnapshotEngine;
 
 use super::create_snapshot::excluding;
 use crate::{
+    failures::Failures,
     monitor::Monitor,
-    report::Failures,
     root::{Root, TreeLocation},
     scan::{ScanOptions, scan},
     snapshot::store::{Engine, SnapshotError, Store, choose_engine, free_bytes, io_error},

@@ -4,44 +4,33 @@
 //! A name that does not lead to the listed file any more was deleted, replaced or moved. Only a further scan tells
 //! which: a file that was moved has another name then. Deleted files are simply not in the snapshot.
 
-use std::{
-    collections::{HashMap, HashSet},
-    os::fd::AsFd as _,
-    time::SystemTime,
-};
+use std::{collections::HashSet, os::fd::AsFd as _, time::SystemTime};
 
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::{
-    find_listed_file::{Displaced, EarlierRead, EarlierReads},
-    find_unchanged::{PlannedFolders, Slot},
-    store_contents::{ScannedTree, path_of},
+    find_listed_file::{Displaced, EarlierReads},
+    find_unchanged::PlannedFolders,
+    left_out_files::{ReadPlanned, leave_out, reads_of, without_dangling},
+    store_contents::ScannedTree,
 };
 use crate::{
     entry::{Kind, Time},
-    links::{EntryPlace, dir_paths, paths},
+    failures::Failures,
+    links::{EntryPlace, paths},
     monitor::Monitor,
     path::RelPath,
-    report::{Failures, FailuresThen},
     root::Root,
     scan::{KnownTree, WrittenEntries, scan_changes},
     snapshot::{
         store::{SnapshotError, io_error},
         typed_time::time_of,
     },
-    tree::{Tree, dir::DirId},
+    tree::Tree,
 };
 
 /// The number of looks at a tree before files that are moved again and again are reported as failed.
 pub(super) const MAX_LOOKS: u32 = 4;
-
-/// Says why a file is not in the snapshot.
-const KEPT_MOVING: &str = "it was moved or replaced each time before it could be read";
-const NO_FIRST_NAME: &str = "it is a further name of a file that could not be taken";
-
-/// Plans and reads a tree, of which earlier looks have found something.
-pub(crate) type ReadPlanned<'r> =
-    dyn FnMut(&ScannedTree<'_>, &EarlierReads) -> Result<PlannedFolders, SnapshotError> + 'r;
 
 /// A tree whose files were read.
 pub(crate) struct SettledTree {
@@ -123,96 +112,6 @@ fn is_born_since(root: &Root, path: &RelPath, since: Time) -> bool {
     })
 }
 
-/// Leaves files out of a plan, and adds them to the failures.
-fn leave_out(planned: &mut PlannedFolders, lost: &[Displaced], tree: &Tree, failures: &Failures) {
-    let mut by_dir: HashMap<DirId, HashSet<u32>> = HashMap::new();
-    for Displaced { place, .. } in lost {
-        by_dir.entry(place.dir).or_default().insert(place.index);
-    }
-    for making in &mut planned.making {
-        let Some(lost) = by_dir.get(&making.dir) else { continue };
-        let entries = (0..).zip(&tree.dirs[making.dir as usize].listing);
-        let files = entries.filter(|(_, entry)| entry.kind.has_content());
-        for (nth, (_, entry)) in files.enumerate().filter(|(_, (index, _))| lost.contains(index)) {
-            if let Slot::Read(live) = std::mem::replace(&mut making.slots[nth], Slot::Failed) {
-                planned.grown -= live.len as i64;
-                planned.left_out += 1;
-            }
-            failures.add(&path_of(making, &entry), "take into the snapshot", &KEPT_MOVING);
-        }
-    }
-}
-
-/// Leaves the further names of files out that could not be taken: a restore would link them to whatever has the first
-/// name then. If the last snapshot has their directories as they are, reads the tree with a plan that has these, too.
-fn without_dangling(
-    mut planned: PlannedFolders,
-    source: &ScannedTree<'_>,
-    failures: &Failures,
-    before: &FailuresThen,
-    read: &mut ReadPlanned<'_>,
-) -> Result<PlannedFolders, SnapshotError> {
-    let dirs = &source.tree.dirs;
-    let mut dangling = dangling_names(&planned, source.tree);
-    let planned_dirs: HashSet<DirId> = planned.making.iter().map(|making| making.dir).collect();
-    if dangling.keys().any(|dir| !planned_dirs.contains(dir)) {
-        let mut earlier = reads_of(planned, source.tree);
-        earlier.written_anew = dir_paths(dirs, dangling.into_keys()).into_keys().collect();
-        failures.go_back_to(before);
-        planned = read(source, &earlier)?;
-        let displaced = std::mem::take(&mut planned.displaced);
-        leave_out(&mut planned, &displaced, source.tree, failures);
-        dangling = dangling_names(&planned, source.tree);
-    }
-    for making in &mut planned.making {
-        let Some(names) = dangling.remove(&making.dir) else { continue };
-        for (index, entry) in (0..).zip(&dirs[making.dir as usize].listing) {
-            if names.contains(&index) {
-                making.dangling.push(index);
-                failures.add(&path_of(making, &entry), "take into the snapshot", &NO_FIRST_NAME);
-            }
-        }
-        planned.left_out += making.dangling.len() as u64;
-    }
-    Ok(planned)
-}
-
-/// Returns the further names of files that a plan could not take, by directory.
-fn dangling_names(planned: &PlannedFolders, tree: &Tree) -> HashMap<DirId, HashSet<u32>> {
-    let mut first: HashSet<EntryPlace> = HashSet::new();
-    for making in planned.making.iter().filter(|making| making.slots.iter().any(Slot::is_missing)) {
-        let entries = (0..).zip(&tree.dirs[making.dir as usize].listing);
-        let files = entries.filter(|(_, entry)| entry.kind.has_content()).zip(&making.slots);
-        let missing = files.filter(|(_, slot)| slot.is_missing());
-        first.extend(missing.map(|((index, _), _)| EntryPlace { dir: making.dir, index }));
-    }
-    let mut names: HashMap<DirId, HashSet<u32>> = HashMap::new();
-    let groups = tree.groups.iter().filter_map(|group| group.members.split_first());
-    for EntryPlace { dir, index } in
-        groups.filter(|(it, _)| first.contains(it)).flat_map(|(_, others)| others)
-    {
-        names.entry(*dir).or_default().insert(*index);
-    }
-    names
-}
-
-/// Returns the files that a plan has read.
-fn reads_of(planned: PlannedFolders, tree: &Tree) -> EarlierReads {
-    let mut reads = EarlierReads::default();
-    for making in planned.making {
-        let files = tree.dirs[making.dir as usize].listing.iter().filter(|entry| entry.kind.has_content());
-        let read = files.zip(making.slots).filter_map(|(entry, slot)| match slot {
-            Slot::Read(live) => Some((entry.name.into(), *live)),
-            _ => None,
-        });
-        let read: Vec<EarlierRead> = read.collect();
-        if !read.is_empty() {
-            reads.add(making.path, read);
-        }
-    }
-    reads
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -234,7 +133,11 @@ mod tests {
         scan::scan,
         snapshot::{
             create::{
-                ListedFiles, LocatedFile, create_snapshot::lock_volume, find_unchanged::plan, options_of,
+                ListedFiles, LocatedFile,
+                create_snapshot::lock_volume,
+                find_unchanged::{Slot, plan},
+                left_out_files::KEPT_MOVING,
+                options_of,
                 publish::publish,
             },
             store::{FolderRef, KnownDamage, Labels, Snapshot, Store, Writer},

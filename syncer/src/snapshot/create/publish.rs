@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     entry::FullMeta,
+    failures::Failures,
     monitor::Monitor,
-    report::Failures,
     snapshot::{
         store::{
             AuditLine, Engine, FolderRef, KnownDamage, Labels, Packing, Snapshot, SnapshotError, SnapshotId,

@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{
     entry::{Entry, FullMeta, Kind, Time},
+    failures::Failures,
     links::EntryPlace,
     listing::EntryIndex,
     path::RelPath,
-    report::Failures,
     root::Root,
     scan::ScanOptions,
     sys::cores::on_cores,

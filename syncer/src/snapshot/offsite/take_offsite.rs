@@ -17,11 +17,11 @@ use super::{
 };
 use crate::{
     entry::{Entry, Kind},
+    failures::Failures,
     links::EntryPlace,
     listing::EntryIndex,
     monitor::Monitor,
     path::RelPath,
-    report::Failures,
     snapshot::{
         create::{
             EarlierReads, ListedFiles, LiveFile, LocatedFile, MadeSnapshot, Making, PlannedFolders,

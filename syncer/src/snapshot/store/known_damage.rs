@@ -93,9 +93,9 @@ mod tests {
     use crate::{
         destination::Destination,
         entry::{FullMeta, Time},
+        failures::Failures,
         kept_xattrs::Classes,
         monitor::Monitor,
-        report::Failures,
         root::TreeLocation,
         scan::{ScanOptions, scan},
         snapshot::{
