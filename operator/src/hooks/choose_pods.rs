@@ -22,7 +22,8 @@ use super::{
 use crate::{api::Hook, human::clipped};
 
 /// Returns the pods for a hook, at the latest at `until`. `before` waits for a ready one for as long as the command may
-/// take, since the application may have been created with the SyncJob. Both wait for an API server that does not answer.
+/// take, since the application may have been created with the SyncJob. Both wait for an API server that does not
+/// answer.
 pub(super) async fn awaited(
     api: &Api<Pod>,
     hook: &Hook,

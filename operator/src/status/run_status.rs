@@ -125,8 +125,8 @@ pub fn retry(status: &mut SyncJobStatus, outcome: &Outcome, at: Timestamp, now: 
     readiness::hindered(status, Some(&fault));
 }
 
-/// Records that a try found a volume in use, or that its pods do not start while others wait. The run gives its place up, and takes one again `at` that time. `suspects`
-/// is a sentence about the users of the volume.
+/// Records that a try found a volume in use, or that its pods do not start while others wait. The run gives its place
+/// up, and takes one again `at` that time. `suspects` is a sentence about the users of the volume.
 pub fn postpone(
     status: &mut SyncJobStatus,
     outcome: &Outcome,

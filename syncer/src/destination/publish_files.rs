@@ -141,7 +141,7 @@ impl Destination {
     /// Sets the metadata of a staged file and makes it visible at `at`, replacing the entry there.
     ///
     /// # Errors
-    /// If that is not possible; or that an attribute [is too large](is_too_large), with the file in its place.
+    /// If that is not possible; or that an attribute is too large (`is_too_large`), with the file in its place.
     pub fn publish(
         &self,
         staged: &Staged,

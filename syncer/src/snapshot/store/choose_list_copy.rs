@@ -128,8 +128,8 @@ impl RootsFile<'_> {
         find_any().map_err(io_error("look for snapshots in", self.path))
     }
 
-    /// Writes a list under a temporary name, has it made durable, and renames it: the only commit point of every change.
-    /// Then replaces the copy, which a crash may leave older or empty.
+    /// Writes a list under a temporary name, has it made durable, and renames it: the only commit point of every
+    /// change. Then replaces the copy, which a crash may leave older or empty.
     ///
     /// # Errors
     /// If the list cannot be written; the volume then still has the old one.
