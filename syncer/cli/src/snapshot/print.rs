@@ -109,7 +109,8 @@ fn labels(snapshot: &Snapshot) -> String {
         labels.push("(pinned)".into());
     }
     if snapshot.failed > 0 {
-        labels.push(format!("({} entries missing)", count(snapshot.failed)));
+        let entries = if snapshot.failed == 1 { "entry" } else { "entries" };
+        labels.push(format!("({} {entries} missing)", count(snapshot.failed)));
     }
     if snapshot.is_exposed {
         labels.push("(not trusted)".into());

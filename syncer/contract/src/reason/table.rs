@@ -320,7 +320,8 @@ reasons! {
     /// A syncer's pod cannot start.
     PodPending
         next "The message has the scheduler's or the kubelet's reason: a claim on another node, resources, taints, or \
-              a volume that cannot be mounted.";
+              a volume that cannot be mounted. While others wait for their turn, the run gives its place up after 10 \
+              minutes, and takes one again later.";
     /// A claim came up filled with the copy of the SyncJob that it names as its source.
     Populated;
     /// The run is being prepared.

@@ -181,24 +181,18 @@ fn set_each<'a>(
 ) -> io::Result<()> {
     let mut fits = Ok(());
     for (name, value) in wanted {
-        match or_policy(name, set(name, value)) {
-            // Access control lists and capabilities are rights, and no entry is made with other rights than its own.
-            Err(error)
-                if is_full(&error) && matches!(Classes::of(name), Some(Classes::USER | Classes::TRUSTED)) =>
+        match set(name, value) {
+            // A full disk is said in the same way, and the next write tells it apart. Access control lists and
+            // capabilities are rights, and no entry is made with other rights than its own.
+            Err(Errno::NOSPC | Errno::TOOBIG | Errno::RANGE)
+                if matches!(Classes::of(name), Some(Classes::USER | Classes::TRUSTED)) =>
             {
                 fits = Err(io::Error::other(TooLarge(crate::path::display(name))));
             }
-            result => result?,
+            result => or_policy(name, result)?,
         }
     }
     fits
-}
-
-/// Returns whether an attribute was refused for its size. ext4 says so as it does of a full disk, which the next write
-/// tells apart.
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::ArgumentListTooLong)
-        || error.raw_os_error() == Some(Errno::RANGE.raw_os_error())
 }
 
 /// Removes the default access control list of a directory, so that new entries in it inherit none.
