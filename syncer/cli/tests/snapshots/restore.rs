@@ -118,7 +118,7 @@ fn a_volume_keeps_the_state_before_its_last_three_restores_and_those_that_are_pi
     assert_eq!(ids()[..3], [&kept[0][..], &kept[3], &kept[4]]);
     volume.ok("verify", &["--no-heal"]);
     let log = volume.ok("log", &[]);
-    assert!(log.lines().any(|line| line.contains("  forget ") && line.ends_with(&kept[1])), "{log}");
+    assert!(log.lines().any(|line| line.contains("  collect ") && line.ends_with(&kept[1])), "{log}");
 }
 
 #[test]
