@@ -142,7 +142,8 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
         return Ok(Action::await_change());
     };
     // A merge patch replaces the whole list, and others than those about readiness still decide, such as Restored.
-    let conditions = serde_json::from_value(there.data["status"]["conditions"].clone()).unwrap_or_default();
+    let conditions = there.data["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions = conditions.filter_map(|it| serde_json::from_value(it.clone()).ok()).collect();
     let old = SyncJobStatus { conditions, ..SyncJobStatus::default() };
     let mut status = old.clone();
     readiness::refused(&mut status, &fault, job.metadata.generation.unwrap_or(0), Timestamp::now());

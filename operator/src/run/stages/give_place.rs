@@ -1,7 +1,5 @@
 //! Decides when a run whose pods do not start gives its place to others. Pure.
 
-use std::time::Duration;
-
 use jiff::SignedDuration;
 
 use super::{
@@ -40,7 +38,8 @@ pub(super) fn next(
     });
     let gives = is_stuck && !is_at_work && situation.keeps_others_waiting;
     let fault = why.filter(|_| gives && run.past_tries() < MAX_PAST_TRIES)?;
-    let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
+    // Of a spec that cannot be read any more nobody knows how long the run may take.
+    let timeout = situation.demand.as_ref().ok()?.timeout;
     let since = run.busy_since.as_ref().map_or(tried, |since| since.0);
     if since.checked_add(timeout).is_ok_and(|limit| situation.now >= limit) {
         let timed_out = outcome::timed_out(timeout, &format!(" {}", fault.message));
