@@ -13,6 +13,8 @@ use crate::{
 pub struct JobState {
     /// Whether a run is under way.
     pub active: bool,
+    /// How long both ends of the last run ran, all tries together, in seconds.
+    pub last_run_s: Option<f64>,
     /// Whether a run is due and has not started.
     pub waiting: bool,
     /// Whether the last run failed, or left files or its snapshot out.
@@ -54,6 +56,7 @@ pub(crate) fn standing(job: &SyncJob, status: &SyncJobStatus) -> JobState {
     let is_active = status.active_run.as_ref().is_some_and(ActiveRun::is_started);
     JobState {
         active: is_active,
+        last_run_s: last_run.map(|run| run.timings.running() as f64 / 1000.0),
         waiting: !is_active && !stalled && (reconciling || status.active_run.is_some()),
         failed: last_run.is_some_and(|run| run.result.is_failure()),
         stalled,

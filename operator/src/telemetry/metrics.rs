@@ -6,7 +6,7 @@ use contract::{Reason, RunResult, Timings, regression::PHASES};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 
 use super::job_gauges::JobState;
@@ -58,44 +58,6 @@ struct BuildLabels {
     version: &'static str,
 }
 
-/// All series of the operator.
-pub struct Metrics {
-    registry: Registry,
-    runs: Family<ResultLabels, Counter>,
-    failures: Family<ReasonLabels, Counter>,
-    retries: Family<NamespaceLabels, Counter>,
-    duration: Family<ResultLabels, Histogram>,
-    phases: Family<PhaseLabels, Histogram>,
-    bytes: Family<KindLabels, Counter>,
-    files: Family<KindLabels, Counter>,
-    last_success: Family<JobLabels, Gauge<f64, AtomicU64>>,
-    success_deadline: Family<JobLabels, Gauge<f64, AtomicU64>>,
-    last_duration: Family<JobLabels, Gauge<f64, AtomicU64>>,
-    active: Family<JobLabels, Gauge>,
-    waiting: Family<JobLabels, Gauge>,
-    failed: Family<JobLabels, Gauge>,
-    stalled: Family<JobLabels, Gauge>,
-    incomplete: Family<JobLabels, Gauge>,
-    regressed: Family<JobLabels, Gauge>,
-    suspended: Family<JobLabels, Gauge>,
-    held: Family<JobLabels, Gauge>,
-    owners_not_kept: Family<JobLabels, Gauge>,
-    queued_since: Family<JobLabels, Gauge<f64, AtomicU64>>,
-    newest_snapshot: Family<JobLabels, Gauge<f64, AtomicU64>>,
-    destination_free: Family<JobLabels, Gauge>,
-    damaged_snapshot_objects: Family<JobLabels, Gauge>,
-    hooks: Family<HookLabels, Histogram>,
-    reconcile: Histogram,
-    reconcile_errors: Counter,
-    build: Family<BuildLabels, Gauge>,
-    leader: Gauge,
-    watch_failing: Family<WatchLabels, Gauge>,
-    watch_heard: Family<WatchLabels, Gauge<f64, AtomicU64>>,
-    held_by_other: Family<HolderLabels, Gauge>,
-    claims_filled: Family<NamespaceLabels, Counter>,
-    claims_waiting: Family<JobLabels, Gauge>,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HolderLabels {
     namespace: String,
@@ -113,141 +75,146 @@ struct NamespaceLabels {
     namespace: String,
 }
 
+/// A number of a SyncJob, which has a series while there is one: its name, its help, its unit, and how it is found.
+type JobGauge = (&'static str, &'static str, Option<Unit>, fn(&JobState) -> Option<f64>);
+
+/// A gauge with a fraction.
+type FloatGauge = Gauge<f64, AtomicU64>;
+
+#[rustfmt::skip]
+const JOB_GAUGES: [JobGauge; 16] = [
+    ("last_success_timestamp", "When the last successful run ended, since 1970", Some(Unit::Seconds), |it| it.last_success_s),
+    ("success_deadline_timestamp",
+     "When the second scheduled run after the last success, or after the job was created, is due, since 1970",
+     Some(Unit::Seconds), |it| it.success_deadline_s),
+    ("last_run_duration", "Time that both ends of the last run ran, all tries together", Some(Unit::Seconds), |it| it.last_run_s),
+    ("active", "1 while a run is under way", None, |it| flag(it.active)),
+    ("waiting", "1 while a run is due and has not begun", None, |it| flag(it.waiting)),
+    ("failed", "1 while the last run is one that failed, or left files or its snapshot out", None, |it| flag(it.failed)),
+    ("stalled", "1 while the job will not go on without a person", None, |it| flag(it.stalled)),
+    ("incomplete", "1 while the copy lacks files that the last run that got to its end left out", None, |it| flag(it.incomplete)),
+    ("performance_regressed", "1 while runs take longer than usual by more than spec.regression allows", None,
+     |it| flag(it.regressed)),
+    ("suspended", "1 while spec.suspend holds back all runs", None, |it| flag(it.suspended)),
+    ("held", "1 while a restore in place holds back the runs that no person asks for", None, |it| flag(it.held)),
+    ("owners_not_kept", "Entries of the copy that have another owner than at the source, at least", None,
+     |it| Some(it.owners_not_kept as f64)),
+    ("queued_timestamp", "When the run that waits took its place in the queue, since 1970", Some(Unit::Seconds),
+     |it| it.queued_since_s),
+    ("newest_snapshot_timestamp", "When the newest snapshot of the job was taken, since 1970", Some(Unit::Seconds),
+     |it| it.newest_snapshot_s),
+    ("destination_free", "Bytes that were free on the destination when the last run ended there", Some(Unit::Bytes),
+     |it| it.destination_free_bytes.map(|bytes| bytes as f64)),
+    ("snapshot_damaged_objects", "Objects of the destination's snapshots that are damaged and have no good copy", None,
+     |it| it.damaged_snapshot_objects.map(|objects| objects as f64)),
+];
+
+fn flag(is_set: bool) -> Option<f64> {
+    Some(if is_set { 1.0 } else { 0.0 })
+}
+
+/// All series of the operator.
+pub struct Metrics {
+    registry: Registry,
+    runs: Family<ResultLabels, Counter>,
+    failures: Family<ReasonLabels, Counter>,
+    retries: Family<NamespaceLabels, Counter>,
+    duration: Family<ResultLabels, Histogram>,
+    phases: Family<PhaseLabels, Histogram>,
+    bytes: Family<KindLabels, Counter>,
+    files: Family<KindLabels, Counter>,
+    /// Those of [`JOB_GAUGES`], in their order.
+    of_jobs: [Family<JobLabels, FloatGauge>; JOB_GAUGES.len()],
+    hooks: Family<HookLabels, Histogram>,
+    reconcile: Histogram,
+    reconcile_errors: Counter,
+    leader: Gauge,
+    watch_failing: Family<WatchLabels, Gauge>,
+    watch_heard: Family<WatchLabels, FloatGauge>,
+    held_by_other: Family<HolderLabels, Gauge>,
+    claims_filled: Family<NamespaceLabels, Counter>,
+    claims_waiting: Family<JobLabels, Gauge>,
+}
+
+/// Makes series and shows them under a name.
+struct Series(Registry);
+
+impl Series {
+    fn new<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        self.of(name, help, None, M::default())
+    }
+
+    fn of<M: Metric + Clone>(&mut self, name: &str, help: &str, unit: Option<Unit>, metric: M) -> M {
+        match unit {
+            Some(unit) => self.0.register_with_unit(name, help, unit, metric.clone()),
+            None => self.0.register(name, help, metric.clone()),
+        }
+        metric
+    }
+
+    /// Makes a histogram of durations of runs for each set of labels.
+    fn durations<L>(&mut self, name: &str, help: &str) -> Family<L, Histogram>
+    where
+        L: EncodeLabelSet + std::fmt::Debug + Clone + Eq + std::hash::Hash + Send + Sync + 'static,
+    {
+        let family =
+            Family::new_with_constructor((|| Histogram::new(DURATION_BOUNDS_S)) as fn() -> Histogram);
+        self.of(name, help, Some(Unit::Seconds), family)
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
-        let mut all = Self {
-            registry: Registry::with_prefix("volferry"),
-            runs: Family::default(),
-            failures: Family::default(),
-            retries: Family::default(),
-            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
-            phases: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
-            bytes: Family::default(),
-            files: Family::default(),
-            last_success: Family::default(),
-            success_deadline: Family::default(),
-            last_duration: Family::default(),
-            active: Family::default(),
-            waiting: Family::default(),
-            failed: Family::default(),
-            stalled: Family::default(),
-            incomplete: Family::default(),
-            regressed: Family::default(),
-            suspended: Family::default(),
-            held: Family::default(),
-            owners_not_kept: Family::default(),
-            queued_since: Family::default(),
-            newest_snapshot: Family::default(),
-            destination_free: Family::default(),
-            damaged_snapshot_objects: Family::default(),
-            hooks: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
-            reconcile: Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
-            reconcile_errors: Counter::default(),
-            build: Family::default(),
-            leader: Gauge::default(),
-            watch_failing: Family::default(),
-            watch_heard: Family::default(),
-            held_by_other: Family::default(),
-            claims_filled: Family::default(),
-            claims_waiting: Family::default(),
-        };
-        all.build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        all.register();
-        all
+        let mut series = Series(Registry::with_prefix("volferry"));
+        let s = &mut series;
+        let build: Family<BuildLabels, Gauge> = s.new("build_info", "1, with the version of the operator");
+        build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        Self {
+            runs: s.new("runs", "Runs that ended, by result"),
+            failures: s.new("run_failures", "Runs that did not succeed, by reason"),
+            retries: s.new("run_retries", "Tries of runs that failed and were followed by another"),
+            duration: s.durations("run_duration", "Time that both ends of runs ran, all tries together"),
+            phases: s.durations(
+                "run_phase",
+                "Time that each phase of runs took, and the wait for their turn and their pods",
+            ),
+            bytes: s.new("bytes", "Bytes of runs that ended: changed, on the wire, reused"),
+            files: s.new("files", "Entries of runs that ended: created, updated, deleted, failed"),
+            of_jobs: JOB_GAUGES.map(|(name, help, unit, _)| s.of(name, help, unit, Family::default())),
+            reconcile: s.of(
+                "reconcile_duration",
+                "Time that reconciling one job once took",
+                Some(Unit::Seconds),
+                Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
+            ),
+            reconcile_errors: s.new("reconcile_errors", "Reconciliations that failed and are tried again"),
+            hooks: s.durations("hook_duration", "Time that hooks of runs took"),
+            leader: s.new("leader", "1 while this replica reconciles SyncJobs"),
+            watch_failing: s.new(
+                "watch_failing",
+                "1 while the API server refuses to list or watch a kind, in a namespace or (empty) in all",
+            ),
+            watch_heard: s.of(
+                "watch_heard_timestamp",
+                "When the API server last sent something on the watch of a kind, since 1970",
+                Some(Unit::Seconds),
+                Family::default(),
+            ),
+            held_by_other: s.new(
+                "namespace_held_by_other",
+                "1 while another release of the operator holds a namespace that this one watches",
+            ),
+            claims_filled: s.new("claims_filled", "Claims that the populator has given a filled volume"),
+            claims_waiting: s.new(
+                "claim_waiting",
+                "1 while something keeps the populator from filling a claim, whose events say what",
+            ),
+            registry: series.0,
+        }
     }
 }
 
 impl Metrics {
-    fn register(&mut self) {
-        self.register_runs();
-        self.register_jobs();
-        self.register_operator();
-    }
-
-    fn register_runs(&mut self) {
-        let r = &mut self.registry;
-        r.register("runs", "Runs that ended, by result", self.runs.clone());
-        r.register("run_failures", "Runs that did not succeed, by reason", self.failures.clone());
-        r.register(
-            "run_retries",
-            "Tries of runs that failed and were followed by another",
-            self.retries.clone(),
-        );
-        let help = "Time that both ends of runs ran, all tries together";
-        r.register_with_unit("run_duration", help, Unit::Seconds, self.duration.clone());
-        let help = "Time that each phase of runs took, and the wait for their turn and their pods";
-        r.register_with_unit("run_phase", help, Unit::Seconds, self.phases.clone());
-        r.register("bytes", "Bytes of runs that ended: changed, on the wire, reused", self.bytes.clone());
-        r.register(
-            "files",
-            "Entries of runs that ended: created, updated, deleted, failed",
-            self.files.clone(),
-        );
-    }
-
-    fn register_jobs(&mut self) {
-        let r = &mut self.registry;
-        let help = "When the last successful run ended, since 1970";
-        r.register_with_unit("last_success_timestamp", help, Unit::Seconds, self.last_success.clone());
-        let help = "When the second scheduled run after the last success, or after the job was created, is due, since 1970";
-        let unit = Unit::Seconds;
-        r.register_with_unit("success_deadline_timestamp", help, unit, self.success_deadline.clone());
-        let help = "Time that both ends of the last run ran, all tries together";
-        r.register_with_unit("last_run_duration", help, Unit::Seconds, self.last_duration.clone());
-        r.register("active", "1 while a run is under way", self.active.clone());
-        r.register("waiting", "1 while a run is due and has not begun", self.waiting.clone());
-        let help = "1 while the last run is one that failed, or left files or its snapshot out";
-        r.register("failed", help, self.failed.clone());
-        r.register("stalled", "1 while the job will not go on without a person", self.stalled.clone());
-        let help = "1 while the copy lacks files that the last run that got to its end left out";
-        r.register("incomplete", help, self.incomplete.clone());
-        let help = "1 while runs take longer than usual by more than spec.regression allows";
-        r.register("performance_regressed", help, self.regressed.clone());
-        r.register("suspended", "1 while spec.suspend holds back all runs", self.suspended.clone());
-        let help = "1 while a restore in place holds back the runs that no person asks for";
-        r.register("held", help, self.held.clone());
-        let help = "Entries of the copy that have another owner than at the source, at least";
-        r.register("owners_not_kept", help, self.owners_not_kept.clone());
-        self.register_ages_and_room();
-    }
-
-    fn register_ages_and_room(&mut self) {
-        let r = &mut self.registry;
-        let help = "When the run that waits took its place in the queue, since 1970";
-        r.register_with_unit("queued_timestamp", help, Unit::Seconds, self.queued_since.clone());
-        let help = "When the newest snapshot of the job was taken, since 1970";
-        r.register_with_unit("newest_snapshot_timestamp", help, Unit::Seconds, self.newest_snapshot.clone());
-        let help = "Bytes that were free on the destination when the last run ended there";
-        r.register_with_unit("destination_free", help, Unit::Bytes, self.destination_free.clone());
-        let help = "Objects of the destination's snapshots that are damaged and have no good copy";
-        r.register("snapshot_damaged_objects", help, self.damaged_snapshot_objects.clone());
-    }
-
-    fn register_operator(&mut self) {
-        let r = &mut self.registry;
-        let help = "Time that reconciling one job once took";
-        r.register_with_unit("reconcile_duration", help, Unit::Seconds, self.reconcile.clone());
-        r.register(
-            "reconcile_errors",
-            "Reconciliations that failed and are tried again",
-            self.reconcile_errors.clone(),
-        );
-        let help = "Time that hooks of runs took";
-        r.register_with_unit("hook_duration", help, Unit::Seconds, self.hooks.clone());
-        r.register("build_info", "1, with the version of the operator", self.build.clone());
-        r.register("leader", "1 while this replica reconciles SyncJobs", self.leader.clone());
-        let help = "1 while the API server refuses to list or watch a kind, in a namespace or (empty) in all";
-        r.register("watch_failing", help, self.watch_failing.clone());
-        let help = "When the API server last sent something on the watch of a kind, since 1970";
-        r.register_with_unit("watch_heard_timestamp", help, Unit::Seconds, self.watch_heard.clone());
-        let help = "1 while another release of the operator holds a namespace that this one watches";
-        r.register("namespace_held_by_other", help, self.held_by_other.clone());
-        let help = "Claims that the populator has given a filled volume";
-        r.register("claims_filled", help, self.claims_filled.clone());
-        let help = "1 while something keeps the populator from filling a claim, whose events say what";
-        r.register("claim_waiting", help, self.claims_waiting.clone());
-    }
-
     /// Counts a claim that has got its volume.
     pub fn claim_filled(&self, namespace: &str) {
         self.claims_filled.get_or_create(&NamespaceLabels { namespace: namespace.into() }).inc();
@@ -291,7 +258,6 @@ impl Metrics {
         let seconds = run.timings.running() as f64 / 1000.0;
         self.runs.get_or_create(&result).inc();
         self.duration.get_or_create(&result).observe(seconds);
-        self.last_duration.get_or_create(job).set(seconds);
         self.phases_ended(&run.timings);
         self.hooks_ended(run);
         if run.result != RunResult::Succeeded {
@@ -349,32 +315,9 @@ impl Metrics {
 
     /// Sets a job's gauges.
     pub fn stands(&self, job: &JobLabels, standing: JobState) {
-        self.active.get_or_create(job).set(standing.active.into());
-        self.waiting.get_or_create(job).set(standing.waiting.into());
-        self.failed.get_or_create(job).set(standing.failed.into());
-        self.stalled.get_or_create(job).set(standing.stalled.into());
-        self.incomplete.get_or_create(job).set(standing.incomplete.into());
-        self.regressed.get_or_create(job).set(standing.regressed.into());
-        self.suspended.get_or_create(job).set(standing.suspended.into());
-        self.held.get_or_create(job).set(standing.held.into());
-        self.owners_not_kept.get_or_create(job).set(standing.owners_not_kept);
-        for (gauge, value) in [
-            (&self.damaged_snapshot_objects, standing.damaged_snapshot_objects),
-            (&self.destination_free, standing.destination_free_bytes),
-        ] {
-            match value {
+        for ((.., value), gauge) in JOB_GAUGES.iter().zip(&self.of_jobs) {
+            match value(&standing) {
                 Some(value) => drop(gauge.get_or_create(job).set(value)),
-                None => drop(gauge.remove(job)),
-            }
-        }
-        for (gauge, seconds) in [
-            (&self.last_success, standing.last_success_s),
-            (&self.success_deadline, standing.success_deadline_s),
-            (&self.queued_since, standing.queued_since_s),
-            (&self.newest_snapshot, standing.newest_snapshot_s),
-        ] {
-            match seconds {
-                Some(seconds) => drop(gauge.get_or_create(job).set(seconds)),
                 None => drop(gauge.remove(job)),
             }
         }
@@ -382,14 +325,7 @@ impl Metrics {
 
     /// Removes the series of a deleted job.
     pub fn forget(&self, job: &JobLabels) {
-        let times = [&self.last_success, &self.success_deadline, &self.queued_since, &self.newest_snapshot];
-        for gauge in times.into_iter().chain([&self.last_duration]) {
-            gauge.remove(job);
-        }
-        let doing = [&self.active, &self.waiting, &self.failed, &self.suspended, &self.held];
-        let found = [&self.stalled, &self.incomplete, &self.regressed, &self.owners_not_kept];
-        let amounts = [&self.damaged_snapshot_objects, &self.destination_free];
-        for gauge in doing.into_iter().chain(found).chain(amounts) {
+        for gauge in &self.of_jobs {
             gauge.remove(job);
         }
     }

@@ -117,6 +117,11 @@ pub enum BucketError {
     /// The place has no store.
     #[error("{0} has no snapshots")]
     NoStore(BucketUrl),
+    /// The place has a store's other objects, but not the one by which it is known.
+    #[error(
+        "{0} has the objects of a store but one, `volferry`, by which it is known and without which nothing can be read"
+    )]
+    NoHead(BucketUrl),
     /// The place has objects that are not of a store.
     #[error("{0} has other objects, and no snapshots of this program")]
     Foreign(BucketUrl),
@@ -285,6 +290,9 @@ impl BucketError {
                     .into()
             }
             Self::NoStore(_) => "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all` makes a store there".into(),
+            Self::NoHead(_) => "bring back the object `volferry`, if the bucket keeps older versions of it; else name another \
+                                prefix, and copy the snapshots there from a volume that has them"
+                .into(),
             Self::Foreign(_) => "name another prefix".into(),
             Self::WrongKey(_) => "name the file of the key that the store was made with".into(),
             Self::Version { .. } => "use the newer volferry that wrote it".into(),

@@ -8,7 +8,7 @@ use super::{
     bucket_error::BucketError,
     conditional_writes::ConditionalWrites,
     kept_lists::{follows, old_lists},
-    object_folders::LISTS,
+    object_folders::{INDEXES, LISTS, PACKS},
     object_requests::{MAX_NEW_BYTES, Objects},
     pack_index::{NewerIndex, ObjectName, PackIndex, index_path},
     seal::{SEAL_BYTES, Seal, StoreId, random},
@@ -65,6 +65,7 @@ impl BucketStore {
         let objects = Objects::connect(url)?;
         match objects.get(HEAD, MAX_NEW_BYTES)? {
             Some(head) => Self::known(objects, key, &head),
+            None if has_parts(&objects)? => Err(BucketError::NoHead(url.clone())),
             None => Err(BucketError::NoStore(url.clone())),
         }
     }
@@ -85,6 +86,7 @@ impl BucketStore {
             // They may be those of a store that another writer has just made.
             return match objects.get(HEAD, MAX_NEW_BYTES)? {
                 Some(head) => Self::known(objects, key, &head),
+                None if has_parts(&objects)? => Err(BucketError::NoHead(objects.url.clone())),
                 None => Err(BucketError::Foreign(objects.url.clone())),
             };
         }
@@ -229,6 +231,16 @@ impl BucketStore {
 
 /// What is wrong with bytes that the key of the store has not sealed for their place.
 pub(crate) const NOT_SEALED: &str = "it is not what was written there with the key of the store";
+
+/// Returns whether the place has objects of a store.
+fn has_parts(objects: &Objects) -> Result<bool, BucketError> {
+    for folder in [LISTS, INDEXES, PACKS] {
+        if !objects.list(folder, true)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 #[cfg(test)]
 mod tests {

@@ -27,7 +27,6 @@ fn a_run_is_counted_by_result_reason_bytes_and_files() {
         "volferry_run_phase_seconds_count{phase=\"commit\"} 1",
         "volferry_files_total{namespace=\"prod\",kind=\"created\"} 3",
         "volferry_bytes_total{namespace=\"prod\",kind=\"wire\"} 700",
-        "volferry_last_run_duration_seconds{namespace=\"prod\",name=\"web\"} 2.5",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
@@ -42,11 +41,14 @@ fn a_job_that_is_gone_leaves_no_series() {
         damaged_snapshot_objects: Some(3),
         last_success_s: Some(7.0),
         success_deadline_s: Some(9.0),
+        last_run_s: Some(2.5),
         ..JobState::default()
     };
     metrics.stands(&job(), standing);
     let deadline = "volferry_success_deadline_timestamp_seconds{namespace=\"prod\",name=\"web\"} 9";
     assert!(metrics.to_text().contains(deadline));
+    let took = "volferry_last_run_duration_seconds{namespace=\"prod\",name=\"web\"} 2.5";
+    assert!(metrics.to_text().contains(took));
     let damaged = "volferry_snapshot_damaged_objects{namespace=\"prod\",name=\"web\"} 3";
     assert!(metrics.to_text().contains(damaged));
     assert!(metrics.to_text().contains("volferry_performance_regressed{namespace=\"prod\",name=\"web\"} 1"));

@@ -337,6 +337,10 @@ fn what_is_wrong_is_named_with_the_next_step() {
     fs::write(&head, "something else").unwrap();
     fails(copy(URL), 1, &["has other objects"]);
     fails(command(&bucket, &["copy", "--all", text(&from), "s3://snapshots/of"]), 1, &["has other objects"]);
+    fs::remove_file(&head).unwrap();
+    for without_head in [copy(URL), command(&bucket, &["list", URL])] {
+        fails(without_head, 1, &["has the objects of a store but one, `volferry`", "bring back"]);
+    }
 }
 
 #[track_caller]
