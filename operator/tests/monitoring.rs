@@ -142,7 +142,11 @@ fn the_document_lists_every_metric_with_its_type_unit_and_labels() {
     let source = read("operator/src/telemetry/metrics.rs");
     let of_jobs = pattern(r#"(?m)^    \("[a-z_]+","#).find_iter(&source).count();
     let others = pattern(r"\bs\.(new|of|durations)\(").find_iter(&source).count() - 1;
-    assert_eq!(expected.len(), of_jobs + others, "a metric has no series in this test, or is registered elsewhere");
+    assert_eq!(
+        expected.len(),
+        of_jobs + others,
+        "a metric has no series in this test, or is registered elsewhere"
+    );
     let document = read(LIST);
     let listed: Vec<&str> = document.lines().filter(|line| line.starts_with("| `volferry_")).collect();
     assert_eq!(listed, expected, "the table of {LIST} should be\n{}", expected.join("\n"));

@@ -21,7 +21,10 @@
 
 use volferry_core::{
     block_sizes, codec, compare_entries, delta, hash,
-    tree::{self, attrs, kept_mode_bits, links, listing, owners, path_list, reshape, whereabouts},
+    tree::{
+        self, attrs, entry_paths, kept_mode_bits, lead_hard_links, listing, owners, path_list, reshape,
+        whereabouts,
+    },
     wire,
 };
 

@@ -9,7 +9,7 @@ pub use crate::{
         plan_id::{PlanHasher, PlanId},
     },
     run::{
-        check_not_in_use::check_not_in_use,
+        check_free::check_free,
         entry_points::{not_begun, receive, restore, send, send_each, sync},
         history_session::{HistoryOffer, offer_to_service, take_from_service},
         key_exchange::{Exchange, Meets},

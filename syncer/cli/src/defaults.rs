@@ -136,7 +136,8 @@ impl Defaults {
         if named.as_deref() == Some(OsStr::new("none")) {
             return Ok(Self::default());
         }
-        let mut given: Vec<_> = FLAGS.iter().filter_map(|(name, _)| of_variable(name)).collect();
+        let mut given: Vec<_> = env::vars_os().filter_map(of_variable).collect();
+        given.sort_unstable_by_key(|it| it.name);
         let is_named = named.is_some();
         let Some(path) = named.map(PathBuf::from).or_else(usual_file) else {
             return Ok(Self { given, ..Self::default() });
@@ -323,9 +324,10 @@ fn contradict(command: &Command, a: &Arg, b: &Arg) -> bool {
 }
 
 /// Returns the default that the variable of a flag sets.
-fn of_variable(name: &'static str) -> Option<GivenDefault> {
-    let variable = format!("VOLFERRY_{}", name.to_uppercase().replace('-', "_"));
-    let value = env::var_os(&variable).filter(|value| !value.is_empty())?;
+fn of_variable((variable, value): (OsString, OsString)) -> Option<GivenDefault> {
+    let variable = variable.into_string().ok()?;
+    let flag = variable.strip_prefix("VOLFERRY_")?.to_lowercase().replace('_', "-");
+    let (name, _) = *FLAGS.iter().find(|(name, _)| *name == flag && !value.is_empty())?;
     let value = FlagValue::Text(String::from_utf8_lossy(value.as_bytes()).into_owned());
     Some(GivenDefault { name, command: None, value, set_by: variable })
 }

@@ -195,7 +195,7 @@ fn work_all(jobs: Vec<NamedJob>, monitor: &Monitor, teller: &mut Teller) -> Exit
 
 /// Checks that other runs leave the ends of this one free that are on this machine; reports only that they do not.
 fn check_free(job: &Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
-    match job.places().try_for_each(|(side, place)| session::check_not_in_use(place, side)) {
+    match job.places().try_for_each(|(side, place)| session::check_free(place, side)) {
         Ok(()) => ExitCode::Done,
         Err(error) => {
             let outcome = session::not_begun(job.run(), error, monitor);

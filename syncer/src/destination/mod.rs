@@ -36,6 +36,7 @@ pub(crate) use staging::arrival_log::{ArrivalLog, Arrived, ArrivedBlocks};
 pub use staging::reflink::ClonedAt;
 pub(crate) use staging::staged_dir::StagedDir;
 pub(crate) use staging::staged_file::{Staged, link_held};
+pub(crate) use staging::when_in_place::is_long_enough;
 pub(crate) use state::adopted::is_adopted;
 pub(crate) use state::dirty_mark::{Scope, settles_doubt};
 pub(crate) use state::leftovers::Leftover;

@@ -27,8 +27,8 @@ use crate::{
     measure::thread_time::{Activity, during},
     plan::needed_files::Need,
     sink::writing::Writing,
-    source::{settled_times::regular, source_file::has_holes},
     sys::{cores::cores, file_part::SizedFile, find_holes::data_end},
+    sys::{find_holes::has_holes, stat::regular},
     transport::Control,
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };

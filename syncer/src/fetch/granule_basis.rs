@@ -24,8 +24,8 @@ use crate::{
     },
     destination::{ArrivalLog, Arrived, ArrivedBlocks, ClonedAt, Staged},
     hash::granule_value,
-    source::{settled_times::regular, source_file::has_holes},
     sys::{file_part::Slice, find_holes::DataMap},
+    sys::{find_holes::has_holes, stat::regular},
 };
 
 /// The number of bytes that are read and copied at once: more than a block of content, because each piece waits for its

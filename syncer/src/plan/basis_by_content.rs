@@ -10,7 +10,7 @@ use std::{
 use crate::{
     delta::features::{RATE, Sampling},
     entry::Kind,
-    links::EntryPlace,
+    entry_paths::EntryPlace,
     measure::monitor::Monitor,
     plan::{
         basis_by_name::{Base, MIN_RELATIVE_BYTES, NewFile, SimilarFiles},

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     entry::{Entry, Kind},
-    links::EntryPlace,
+    entry_paths::EntryPlace,
     listing::EntryIndex,
     measure::report::Counters,
     path::RelPath,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use crate::{
     compare_entries::Step,
     entry::Entry,
-    links::parents,
+    entry_paths::parents,
     path::RelPath,
     plan::planned::{Planned, PlannedDir},
     scan::ChangedEntries,

@@ -10,7 +10,7 @@ use crate::{
     entry::Meta,
     filter::{Filter, FilterError, Rules},
     measure::report::Counters,
-    plan::scan_params::{lists_all, merging_rules, sizes},
+    plan::scan_params::{merging_rules, sizes},
     tree::{Tree, dir::Totals},
     wire::TreeHead,
 };
@@ -43,14 +43,6 @@ pub(crate) fn content(params: &RunParams) -> Content {
         Compare::Content => Content::Compared,
         Compare::Size => Content::BySize,
     }
-}
-
-/// Returns whether directories may be moved as they are. They may not if entries in them may be excluded from the run,
-/// if equal metadata does not prove that files are unchanged, or if a backup folder keeps deleted entries below their
-/// old paths.
-pub(crate) fn may_move(params: &RunParams) -> Result<bool, FilterError> {
-    let keeps_old = params.demands.backup_dir.is_some();
-    Ok(lists_all(params)? && !keeps_old && content(params) == Content::Trusted)
 }
 
 /// Returns the filter of paths that the owner of the destination protects from all sources.

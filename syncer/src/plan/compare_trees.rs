@@ -13,9 +13,9 @@ use crate::{
     path::{OWN_DIR, RelPath},
     plan::{
         compare_params::{owners_filter, rules_of_root},
-        hard_links,
         moved_dirs::Moves,
         planned::{Compared, PlannedDir, path_in},
+        relink_names,
         source_tree::SourceTree,
     },
     scan::lost_found,
@@ -71,7 +71,7 @@ impl Compared {
         policy: Policy,
         monitor: &Monitor,
     ) -> Result<(), SessionError> {
-        hard_links::settle(&mut self.dirs, sink, policy, monitor)
+        relink_names::settle(&mut self.dirs, sink, policy, monitor)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Moves of directories that were renamed or moved at the source, which the sink can repeat.
+//! Finds directories that were renamed or moved at the source, whose move the sink can repeat, and decides whether a run
+//! does so at all.
 //!
 //! A directory that the sink lacks is taken for one that it deletes if both have the same digest: all names, kinds,
 //! sizes, modes and times in and below them are equal. Under the same name, that proves that a file is unchanged. Here
@@ -7,16 +8,31 @@
 
 use std::collections::{HashMap, HashSet};
 
+use contract::RunParams;
+
 use crate::{
-    compare_entries::Policy,
+    compare_entries::{Content, Policy},
     entry::Kind,
+    filter::FilterError,
     hash::TreeDigest,
     measure::monitor::Monitor,
     path::RelPath,
-    plan::planned::{MovedDir, PlannedDir},
+    plan::{
+        compare_params::content,
+        planned::{MovedDir, PlannedDir},
+        scan_params::lists_all,
+    },
     session_error::{SessionError, go_on},
     tree::{Tree, dir::DirId},
 };
+
+/// Returns whether directories may be moved as they are. They may not if entries in them may be excluded from the run,
+/// if equal metadata does not prove that files are unchanged, or if a backup folder keeps deleted entries below their
+/// old paths.
+pub(crate) fn may_move(params: &RunParams) -> Result<bool, FilterError> {
+    let keeps_old = params.demands.backup_dir.is_some();
+    Ok(lists_all(params)? && !keeps_old && content(params) == Content::Trusted)
+}
 
 /// The directories of the sink that may be moved, and those that are.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::{
     measure::{failures::Failures, monitor::Monitor},
     path::PathError,
     path_list::PathList,
-    plan::{hard_links::links_names, single_file::Subject},
+    plan::{relink_names::links_names, single_file::Subject},
     reshape::Reshape,
     scan::{ScanOptions, scan},
     session_error::SessionError,

@@ -1,7 +1,7 @@
 //! Runs, from their first step to their report.
 
 pub(crate) mod answer_sink;
-pub(crate) mod check_not_in_use;
+pub(crate) mod check_free;
 pub(crate) mod device_run;
 pub(crate) mod entry_points;
 pub(crate) mod history_session;

@@ -1,4 +1,4 @@
-//! Reads the ignore files or the merge files of a directory.
+//! Reads the ignore files or the merge files of a directory, and decides what becomes of one whose rules are unknown.
 
 use std::{
     fs::File,
@@ -15,11 +15,29 @@ use rustix::{
 
 use crate::{
     filter::{FilterRules, IGNORE_FILES, InUse, MAX_RULES_BYTES, Rules, put_merge_file},
-    scan::{dir_queue::PendingDir, read_names::Names},
+    measure::failures::Failures,
+    path::RelPath,
+    scan::{dir_queue::PendingDir, options::ScanOptions, read_names::Names},
 };
 
-/// The name of a file whose rules cannot be used, and the reason.
-pub(super) type UnreadRules = (Box<[u8]>, io::Error);
+/// A file whose rules cannot be used. Its folder counts as unreadable as a whole, because the rules may exclude entries
+/// that must stay private.
+pub(super) struct UnreadRules {
+    name: Box<[u8]>,
+    error: io::Error,
+}
+
+impl UnreadRules {
+    fn new(name: &[u8], error: io::Error) -> Self {
+        Self { name: name.into(), error }
+    }
+
+    /// Reports the file, which is in the folder at `path`.
+    pub(super) fn report(&self, path: &RelPath, failures: &Failures) {
+        let file = path.join(&self.name).unwrap_or_else(|_| path.clone());
+        failures.add(&file, "read rules", &self.error);
+    }
+}
 
 /// The rules for a directory, and the text of its own ignore files.
 pub(super) struct Rulebook {
@@ -28,33 +46,40 @@ pub(super) struct Rulebook {
 }
 
 impl Rulebook {
-    /// Returns the rules of the directories above, for a directory without ignore files of its own.
-    pub(super) fn inherited(work: &PendingDir) -> Self {
-        Self { rules: work.rules.clone(), text: Box::default() }
-    }
-
-    /// Reads the rules for a directory's entries.
+    /// Reads the rules for the entries of a directory, `fd`, as a scan with these options wants them.
     ///
     /// # Errors
-    /// If an ignore file cannot be read; the error names it.
-    pub(super) fn read(
+    /// If a file of rules cannot be used.
+    pub(super) fn of_dir(
         work: &PendingDir,
         fd: &OwnedFd,
         names: &Names,
+        options: &ScanOptions,
         patterns: &InUse,
     ) -> Result<Self, UnreadRules> {
+        match (&options.merges, options.ignore_files) {
+            (Some(merges), _) => Self::merge(work, fd, names, merges, patterns),
+            (None, true) => Self::read(work, fd, names, patterns),
+            (None, false) => Ok(Self::inherited(work)),
+        }
+    }
+
+    /// Returns the rules of the directories above, for a directory without ignore files of its own.
+    fn inherited(work: &PendingDir) -> Self {
+        Self { rules: work.rules.clone(), text: Box::default() }
+    }
+
+    /// Reads the rules from the ignore files.
+    fn read(work: &PendingDir, fd: &OwnedFd, names: &Names, patterns: &InUse) -> Result<Self, UnreadRules> {
         let mut text = Vec::new();
         for name in IGNORE_FILES.into_iter().filter(|name| work.paths.is_some() || names.may_contain(name)) {
-            read_rules(fd, name, &mut text).map_err(|error| (name.into(), error))?;
+            read_rules(fd, name, &mut text).map_err(|error| UnreadRules::new(name, error))?;
         }
         Self::of_text(work, text, IGNORE_FILES[0], patterns)
     }
 
-    /// Reads the rules for a directory's entries from the files that the rules of the run look for.
-    ///
-    /// # Errors
-    /// If a file cannot be read or has a rule that cannot be used; the error names it.
-    pub(super) fn merge(
+    /// Reads the rules from the files that the rules of the run look for.
+    fn merge(
         work: &PendingDir,
         fd: &OwnedFd,
         names: &Names,
@@ -69,12 +94,12 @@ impl Rulebook {
             }
             let mut of_file = Vec::new();
             let room = MAX_RULES_BYTES.saturating_sub(text.len());
-            read_rules(fd, name, &mut of_file).map_err(|error| (name.into(), error))?;
+            read_rules(fd, name, &mut of_file).map_err(|error| UnreadRules::new(name, error))?;
             if of_file.is_empty() {
                 continue;
             }
             if of_file.len() + MERGE_FILE_BYTES > room {
-                return Err((name.into(), io::Error::other(too_long())));
+                return Err(UnreadRules::new(name, io::Error::other(too_long())));
             }
             put_merge_file(&mut text, nth, &of_file);
             last = name;
@@ -87,7 +112,7 @@ impl Rulebook {
             return Ok(Self::inherited(work));
         }
         let rules = Rules::new(work.rules.clone(), &work.path, &text, patterns);
-        let rules = rules.map_err(|error| (name.into(), io::Error::other(error)))?;
+        let rules = rules.map_err(|error| UnreadRules::new(name, io::Error::other(error)))?;
         Ok(Self { rules: Some(Arc::new(rules)), text: text.into() })
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::{
     hash::TreeDigest,
-    links::{Grouped, Shared, group},
+    lead_hard_links::{Grouped, Shared, group},
     owners::Owners,
     sys::spill_to_file::Spool,
     tree::{

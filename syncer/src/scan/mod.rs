@@ -56,7 +56,6 @@ use crate::{
     },
 };
 pub(crate) use options::ScanOptions;
-pub(crate) use read_entry::has_holes;
 pub(crate) use reuse_earlier::{
     ChangedEntries, EarlierScan, KnownTree, WrittenEntries, WrittenEntry, WrittenNames,
 };
@@ -187,10 +186,11 @@ struct Crew<'a> {
 
 impl Crew<'_> {
     fn work<'s>(&'s self, nth: usize, scope: &'s Scope<'s, '_>) {
-        let mut next = Some(nth + 1).filter(|next| *next < cores());
+        let mut next = Some(nth + 1);
         let part = self.pool.run(Activity::Reading, || {
             self.walk.work(AttrReader::new(self.walk.options.attrs), &mut || {
-                if let Some(next) = next.take() {
+                // The number of cores takes files to read, so it is asked for where another worker is wanted.
+                if let Some(next) = next.take().filter(|next| *next < cores()) {
                     scope.spawn(move || self.work(next, scope));
                 }
             })

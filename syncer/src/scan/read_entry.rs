@@ -15,6 +15,7 @@ use crate::{
     reshape::ModeOf,
     scan::{dir_queue::PendingDir, lost_found, options::ScanOptions, stamp::stamp_of},
     sys::{
+        find_holes::blocks_leave_holes,
         read_xattrs::AttrReader,
         root::Root,
         stat::{device_of, in_doubt},
@@ -37,12 +38,6 @@ const FIELDS: StatxFlags = StatxFlags::TYPE
 
 /// The longest block of a file system, in bytes.
 const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
-
-/// Returns whether a file of `size` bytes has holes, by its `blocks` of 512 bytes.
-pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
-    const PAGE: u64 = 4096;
-    size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
-}
 
 /// The entry that a name in a directory leads to.
 pub(super) enum NamedEntry<'a> {
@@ -160,7 +155,7 @@ impl<'a> Lookup<'a> {
     fn beside(&self, stat: &Statx, kind: Kind<'_>) -> Beside {
         let stamps = self.options.stamps.filter(|_| matches!(kind, Kind::File { .. }));
         let stamp = stamps.map_or(0, |before| stamp_of(stat, before, self.device));
-        let sparse = if has_holes(stat.stx_size, stat.stx_blocks) {
+        let sparse = if blocks_leave_holes(stat.stx_size, stat.stx_blocks) {
             stat.stx_size.saturating_add(LARGEST_BLOCK_BYTES)
         } else {
             0

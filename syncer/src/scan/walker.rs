@@ -13,8 +13,9 @@ use rustix::io::Errno;
 use crate::{
     attrs::UNREADABLE,
     entry::{Entry, Kind},
+    entry_paths::EntryPlace,
     filter::{InUse, Rules},
-    links::{EntryPlace, Shared},
+    lead_hard_links::Shared,
     listing::{Listing, ListingBuilder, SpillingBuilder},
     measure::{failures::Failures, monitor::Monitor},
     owners::Owners,
@@ -22,7 +23,7 @@ use crate::{
     path_list::PathList,
     scan::{
         dir_queue::{At, NextDir, PendingDir, Queue, limit, open, subdirectories},
-        ignore_files::{Rulebook, UnreadRules},
+        ignore_files::Rulebook,
         join_workers::WorkerTree,
         options::ScanOptions,
         read_entry::{Beside, Lookup, NamedEntry, Scratch},
@@ -95,9 +96,8 @@ impl Walk<'_> {
             Err(error) => return self.give_up(work, error, part),
         };
         attrs.enter(fd.as_fd());
-        let Rulebook { rules, text } = match self.rulebook(work, &fd, names) {
-            Ok(book) => book,
-            Err((name, error)) => return self.leave_out(work, &name, &error, part),
+        let Some(Rulebook { rules, text }) = self.rulebook(work, &fd, names) else {
+            return self.leave_unread(work, part);
         };
         let (totals, shared) = (part.totals, part.shared.len());
         let listed = self.list(work, &fd, names, rules.as_deref(), attrs, part);
@@ -267,19 +267,9 @@ impl Walk<'_> {
         self.queue.done(std::iter::empty());
     }
 
-    fn rulebook(&self, work: &PendingDir, fd: &OwnedFd, names: &Names) -> Result<Rulebook, UnreadRules> {
-        match (&self.options.merges, self.options.ignore_files) {
-            (Some(merges), _) => Rulebook::merge(work, fd, names, merges, &self.patterns),
-            (None, true) => Rulebook::read(work, fd, names, &self.patterns),
-            (None, false) => Ok(Rulebook::inherited(work)),
-        }
-    }
-
-    /// Treats a directory with unknown rules as unreadable, because they may exclude entries that must stay private.
-    fn leave_out(&self, work: &PendingDir, name: &[u8], error: &io::Error, part: &mut WorkerTree) {
-        let path = work.path.join(name).unwrap_or_else(|_| work.path.clone());
-        self.failures.add(&path, "read rules", error);
-        self.leave_unread(work, part);
+    fn rulebook(&self, work: &PendingDir, fd: &OwnedFd, names: &Names) -> Option<Rulebook> {
+        let book = Rulebook::of_dir(work, fd, names, self.options, &self.patterns);
+        book.map_err(|unread| unread.report(&work.path, self.failures)).ok()
     }
 
     fn list(

@@ -6,8 +6,9 @@ use crate::{
     plan::{
         clashes::leave_out_clashes,
         compare_contents::{SourceHashes, checker},
-        compare_params::{may_move, of_same_root, policy},
+        compare_params::{of_same_root, policy},
         compare_trees::compare,
+        moved_dirs::may_move,
         planned::{Checked, Compared},
         run_state::Run,
         single_file::Subject,

@@ -8,14 +8,13 @@ use std::{
 
 use crate::{
     attrs::Attrs,
-    destination::{Arrived, Destination, Device, EntryAt, Leftover, Staged, is_too_large},
+    destination::{Arrived, Destination, Device, EntryAt, Leftover, Staged, is_long_enough, is_too_large},
     entry::{Meta, Time},
     hash::ContentId,
     path::RelPath,
     plan::{
         needed_files::{Need, NeededDir},
         run_state::Run,
-        when_in_place,
     },
     snapshot::create::WrittenFiles,
     source::source_file::LastDir,
@@ -88,7 +87,7 @@ impl<'a> Writing<'a> {
         };
         let path = need.path();
         let old = need.old.as_ref().filter(|old| old.path == path)?;
-        when_in_place::is_long_enough(old.len, need.size).then(|| tree.stage_over(&path)).flatten()
+        is_long_enough(old.len, need.size).then(|| tree.stage_over(&path)).flatten()
     }
 
     /// Stages a large file whose content arrives in pieces.

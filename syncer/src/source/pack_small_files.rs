@@ -9,10 +9,10 @@ use crate::{
         read_again::until_unchanged,
         send_frames::{PackBatch, RequestedFile, SendWorker},
         send_large_file::Large,
-        settled_times::{regular, settled},
-        source_file::{DAMAGED, Origin, Stored, append_start, has_holes, is_same, open_nonblocking},
+        settled_times::settled,
+        source_file::{DAMAGED, Origin, Stored, append_start, is_same, open_nonblocking},
     },
-    sys::in_motion::is_in_motion,
+    sys::{find_holes::has_holes, in_motion::is_in_motion, stat::regular},
     transport::TransportError,
     wire::{
         MAX_PACKED_BYTES,

@@ -4,14 +4,14 @@
 use std::{io, os::fd::AsFd, time::Duration};
 
 use rustix::{
-    fs::{FileType, Stat},
+    fs::Stat,
     time::{ClockId, clock_gettime},
 };
 
 use crate::{
     entry::Time,
     measure::monitor::Monitor,
-    sys::stat::{changed, modified},
+    sys::stat::{changed, modified, regular},
 };
 
 /// The longest tick of the kernel's clock for files (`CONFIG_HZ=100`).
@@ -46,15 +46,6 @@ fn until_past(modified: Time, changed: Time, now: Time) -> Option<Duration> {
     let wait = nanos(modified) + unit - nanos(now);
     let is_present = (0..=tick.as_nanos() as i128).contains(&ahead);
     is_present.then(|| Duration::from_nanos(wait.max(0) as u64).min(tick).max(Duration::from_millis(1)))
-}
-
-/// Reads the state of an open file, which has to be a regular one.
-pub(crate) fn regular(fd: impl AsFd) -> io::Result<Stat> {
-    let stat = rustix::fs::fstat(fd)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(stat),
-        _ => Err(io::Error::other("it is no longer a regular file")),
-    }
 }
 
 #[cfg(test)]

@@ -21,20 +21,17 @@ use crate::{
     measure::monitor::Monitor,
     path::RelPath,
     reshape::{ModeOf, Reshape},
-    scan,
     snapshot::store::id_of_file,
-    source::{
-        file_version,
-        settled_times::{regular, settled},
-    },
+    source::{file_version, settled_times::settled},
     sys::{
         block_device::{DevicePart, Opened},
         file_part::Slice,
+        find_holes::has_holes,
         in_motion,
         joined_ranges::JoinedRanges,
         read_xattrs::of_open,
         root::Root,
-        stat::{FileState, modified},
+        stat::{FileState, modified, regular},
     },
     tree::dir::DirId,
 };
@@ -346,11 +343,6 @@ pub(crate) fn open_nonblocking(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<O
     // Without NONBLOCK, a pipe that took the file's place would hold the worker for ever.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
-}
-
-/// Returns whether so few blocks are allocated for a file that it may have holes.
-pub(crate) fn has_holes(stat: &Stat) -> bool {
-    scan::has_holes(stat.st_size as u64, stat.st_blocks as u64)
 }
 
 /// Returns the metadata of an open file, without the mode if the listing has none.

@@ -1,11 +1,26 @@
-//! Finds the data and the holes of a file, as its file system reports them (`SEEK_DATA`, `SEEK_HOLE`).
+//! Decides which files count as sparse, and finds the data and the holes of a file, as its file system reports them
+//! (`SEEK_DATA`, `SEEK_HOLE`).
 
 use std::ops::Range;
 
 use parking_lot::Mutex;
-use rustix::{fs::SeekFrom, io::Errno};
+use rustix::{
+    fs::{SeekFrom, Stat},
+    io::Errno,
+};
 
 use crate::sys::file_part::Slice;
+
+/// Returns whether so few blocks are allocated for a file that it may have holes, and counts as sparse.
+pub(crate) fn has_holes(stat: &Stat) -> bool {
+    blocks_leave_holes(stat.st_size as u64, stat.st_blocks as u64)
+}
+
+/// Returns whether a file of `size` bytes counts as sparse, by its `blocks` of 512 bytes: at least a page is missing.
+pub(crate) fn blocks_leave_holes(size: u64, blocks: u64) -> bool {
+    const PAGE: u64 = 4096;
+    size > PAGE && blocks.saturating_mul(512).saturating_add(PAGE) <= size
+}
 
 /// The data ranges of a file. The last one found is remembered: it may be the whole file, and some file systems read
 /// every page to find its end.

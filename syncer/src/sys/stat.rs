@@ -1,8 +1,19 @@
 //! Times and devices of files in the kernel's answers.
 
-use rustix::fs::{Stat, Statx};
+use std::{io, os::fd::AsFd};
+
+use rustix::fs::{FileType, Stat, Statx};
 
 use crate::entry::{Meta, Owner, Time};
+
+/// Reads the state of an open file, which has to be a regular one: a device may have no end.
+pub(crate) fn regular(fd: impl AsFd) -> io::Result<Stat> {
+    let stat = rustix::fs::fstat(fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        _ => Err(io::Error::other("it is not a regular file")),
+    }
+}
 
 /// Returns when the content of an open file was last modified, or was set to be.
 pub(crate) fn modified(stat: &Stat) -> Time {

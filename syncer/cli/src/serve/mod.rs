@@ -5,6 +5,7 @@ mod folder_queue;
 mod folders_apart;
 mod http;
 mod peers;
+mod readers_params;
 mod refused;
 mod reload;
 mod revoked_sessions;

@@ -3,11 +3,12 @@
 pub mod attrs;
 pub mod dir;
 pub mod entry;
+pub mod entry_paths;
 pub mod filter;
 pub mod kept_mode_bits;
 pub mod kept_times;
 pub mod kept_xattrs;
-pub mod links;
+pub mod lead_hard_links;
 pub mod listing;
 pub mod noted_in_motion;
 pub mod owners;
@@ -23,7 +24,7 @@ use attrs::AttrsBuf;
 use dir::{Dir, DirId, Mounts, ROOT, Totals};
 use entry::{Kind, Meta, Time};
 use filter::PatternUse;
-use links::Group;
+use lead_hard_links::Group;
 use owners::Owners;
 use path::RelPath;
 

@@ -7,3 +7,4 @@ pub(super) mod overlay;
 pub(super) mod reflink;
 pub(super) mod staged_dir;
 pub(super) mod staged_file;
+pub(super) mod when_in_place;

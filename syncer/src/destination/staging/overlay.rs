@@ -7,12 +7,15 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 
 use crate::{
     destination::{
         copy_bytes,
-        staging::byte_ranges::{RangeChange, Ranges},
+        staging::{
+            byte_ranges::{RangeChange, Ranges},
+            when_in_place::has_one_name,
+        },
     },
     path::RelPath,
     sys::root::Root,
@@ -36,8 +39,7 @@ impl Overlay {
             result => result?,
         };
         let was = rustix::fs::fstat(&target)?;
-        let is_alone = FileType::from_raw_mode(was.st_mode).is_file() && was.st_nlink == 1;
-        Ok(is_alone.then(|| Self { path: path.clone(), target, was, ranges: Mutex::default() }))
+        Ok(has_one_name(&was).then(|| Self { path: path.clone(), target, was, ranges: Mutex::default() }))
     }
 
     /// Returns the ranges that were written so far.

@@ -19,13 +19,13 @@ use rustix::{
 
 use crate::{
     compare_entries::Step,
+    destination::is_long_enough,
     entry::Kind,
     measure::monitor::Monitor,
     path::RelPath,
     plan::{
         guards::refused::Refused,
         planned::{Compared, PlannedDir, file_in},
-        when_in_place,
     },
     session_error::{SessionError, go_on},
     sys::root::{Root, each_name},
@@ -290,7 +290,7 @@ impl<'a> NeededBytes<'a> {
         let (new_bytes, old_bytes) = (self.room.rounded(size), self.room.rounded(old));
         self.shrunk = self.shrunk.saturating_add(old_bytes.saturating_sub(new_bytes));
         self.given_back = self.given_back.saturating_add(old_bytes);
-        let is_in_place = self.in_place && when_in_place::is_long_enough(old, size);
+        let is_in_place = self.in_place && is_long_enough(old, size);
         match self.room.sharing {
             Sharing::Clones => {}
             Sharing::NotBlocks if size < self.room.block => {}

@@ -12,7 +12,7 @@ use crate::{
     compare_entries::Step,
     destination::{KEPT, is_too_large},
     entry::{Entry, Kind},
-    links::EntryPlace,
+    entry_paths::EntryPlace,
     listing::Entries,
     path::RelPath,
     plan::{

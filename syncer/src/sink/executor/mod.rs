@@ -20,7 +20,7 @@ use crate::{
     compare_entries::Step,
     destination::{Destination, EntryAt},
     entry::{Kind, Meta},
-    links::EntryPlace,
+    entry_paths::EntryPlace,
     path::RelPath,
     plan::{
         basis_by_content::few,

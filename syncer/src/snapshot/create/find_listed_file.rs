@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{read_until_quiet::OpenedFile, store_live_file::LiveFile};
 use crate::{
-    links::{EntryPlace, paths},
+    entry_paths::{EntryPlace, paths},
     path::RelPath,
     root::Root,
     sys::stat::Identity,

@@ -8,8 +8,8 @@ use super::{
     store_contents::{ScannedTree, path_of},
 };
 use crate::{
+    entry_paths::{EntryPlace, dir_paths},
     failures::{Failures, FailuresThen},
-    links::{EntryPlace, dir_paths},
     snapshot::store::SnapshotError,
     tree::{Tree, dir::DirId},
 };

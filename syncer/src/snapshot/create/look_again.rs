@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     entry::{Kind, Time},
+    entry_paths::{EntryPlace, paths},
     failures::Failures,
-    links::{EntryPlace, paths},
     monitor::Monitor,
     path::RelPath,
     root::Root,

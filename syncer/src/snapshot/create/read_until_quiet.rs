@@ -15,11 +15,10 @@ use crate::{
     entry::Time,
     kept_xattrs::Classes,
     scan::stamp_of_stat,
-    snapshot::store::regular,
     sys::{
         in_motion::is_in_motion,
         read_xattrs::of_open,
-        stat::{changed, modified},
+        stat::{changed, modified, regular},
     },
     tree::stamps::IN_MOTION,
 };

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     entry::{Entry, FullMeta, Kind, Time},
+    entry_paths::EntryPlace,
     failures::Failures,
-    links::EntryPlace,
     listing::EntryIndex,
     path::RelPath,
     root::Root,

@@ -19,10 +19,11 @@ use crate::{
     hash::ContentId,
     monitor::Monitor,
     path::RelPath,
-    snapshot::store::{ContentRef, Engine, Home, Packing, PartFile, id_of_visited, regular, write_data},
+    snapshot::store::{ContentRef, Engine, Home, Packing, PartFile, id_of_visited, write_data},
     sys::{
         file_part::Slice,
-        stat::{Identity, meta_of},
+        find_holes::has_holes,
+        stat::{Identity, meta_of, regular},
     },
 };
 
@@ -178,7 +179,7 @@ impl FileStorer<'_> {
         }
         let len = stat.st_size as u64;
         self.stored(rustix::fs::ftruncate(to, len).map_err(io::Error::from))?;
-        let has_holes = (stat.st_blocks as u64) * 512 < len;
+        let has_holes = has_holes(stat);
         let id = id_of_visited(Slice::all_of(from.as_fd()), len, &|bytes, offset| {
             self.go_on()?;
             let write = if has_holes { write_data } else { write_all };

@@ -14,11 +14,12 @@ use crate::{
     snapshot::{
         copy::{ContentPiece, PIECE_BYTES, next_data},
         create::{Attempt, KeptRead, LiveFile, OpenedFile, ReadLive, ScanTerms, read_until_quiet},
-        store::{ContentRef, Home, SnapshotError, regular},
+        store::{ContentRef, Home, SnapshotError},
     },
     sys::{
         file_part::Slice,
-        stat::{Identity, meta_of},
+        find_holes::has_holes,
+        stat::{Identity, meta_of, regular},
     },
 };
 
@@ -88,7 +89,7 @@ impl<'a> OffsiteReader<'a> {
         if len == 0 {
             return Ok(None);
         }
-        let has_holes = (stat.st_blocks as u64) * 512 < len;
+        let has_holes = has_holes(stat);
         let most = self.monitor.copy_bytes().min(PIECE_BYTES);
         store.begin_content(len);
         let mut at = 0;

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     entry::{Entry, Kind},
+    entry_paths::EntryPlace,
     failures::Failures,
-    links::EntryPlace,
     listing::EntryIndex,
     monitor::Monitor,
     path::RelPath,

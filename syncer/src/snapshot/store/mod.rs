@@ -50,7 +50,5 @@ pub(crate) use snapshot_error::io_error;
 pub use snapshot_id::{NotAnId, SnapshotId};
 pub use snapshot_list::{Engine, ListState, MAX_ROOTS_BYTES, NotRoots, Roots, Snapshot};
 pub(crate) use store_dir::{StoreFolder, open_folder};
-pub(crate) use store_files::{
-    PACK_MAGIC, free_bytes, names, open_content_folder, open_file, regular, write_data,
-};
+pub(crate) use store_files::{PACK_MAGIC, free_bytes, names, open_content_folder, open_file, write_data};
 pub(crate) use walk_folders::{Referred, gather, walk};

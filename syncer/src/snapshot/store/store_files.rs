@@ -6,7 +6,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Stat},
+    fs::{AtFlags, Mode, OFlags, Stat},
     io::Errno,
 };
 
@@ -15,7 +15,7 @@ use crate::{
     destination::{create_own, write_all},
     hash::ContentId,
     root::{each_name, open_below, open_child},
-    sys::file_part::data_in,
+    sys::{file_part::data_in, stat::regular},
 };
 
 /// The log of changes.
@@ -81,15 +81,6 @@ pub(crate) fn read_with_stat(dir: BorrowedFd<'_>, name: &str, most: u64) -> io::
     let mut bytes = Vec::with_capacity(stat.st_size as usize + 1);
     std::fs::File::from(file).take(most).read_to_end(&mut bytes)?;
     Ok(Some(ReadFile { bytes, stat }))
-}
-
-/// Returns the status of an open file, which has to be a regular one: a device may have no end.
-pub(crate) fn regular(file: &OwnedFd) -> io::Result<Stat> {
-    let stat = rustix::fs::fstat(file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(stat),
-        _ => Err(io::Error::other("it is not a regular file")),
-    }
 }
 
 pub(crate) fn make_dir(dir: BorrowedFd<'_>, name: &str) -> io::Result<()> {

@@ -12,7 +12,8 @@ use contract::RunParams;
 use crate::{
     compare_entries::{Content, DirPlan, Policy, Step, step},
     entry::{Entry, Kind, Meta},
-    links::{EntryPlace, Group, dir_paths, parents},
+    entry_paths::{EntryPlace, dir_paths, parents},
+    lead_hard_links::Group,
     measure::monitor::Monitor,
     path::RelPath,
     plan::planned::{PlannedDir, UNASKED},

@@ -18,7 +18,7 @@ use crate::{
 ///
 /// # Errors
 /// [`SessionError::SourceBusy`] or [`ApplyError::Busy`].
-pub fn check_not_in_use(place: &TreeLocation, side: Side) -> Result<(), SessionError> {
+pub fn check_free(place: &TreeLocation, side: Side) -> Result<(), SessionError> {
     let folder = if PathKind::at(place, false) == PathKind::File { folder_of(place) } else { place.clone() };
     let Ok(root) = Root::enter(&folder) else { return Ok(()) };
     match (SourceLock::hold(&root, place), side) {
