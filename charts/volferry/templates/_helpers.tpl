@@ -39,12 +39,13 @@
 
 {{- define "volferry.syncerImage" -}}
 {{- $image := .Values.syncers.image -}}
-{{- if not $image.repository -}}
+{{- $repository := default .Values.image.repository $image.repository -}}
+{{- if not (or $image.repository $image.tag $image.digest) -}}
 {{- include "volferry.image" . -}}
 {{- else if $image.digest -}}
-{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- printf "%s@%s" $repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion $image.tag) -}}
 {{- end -}}
 {{- end -}}
 

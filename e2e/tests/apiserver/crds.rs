@@ -49,7 +49,7 @@ fn a_cron_schedule_that_is_none_is_quoted_and_a_right_one_shown() {
 
 #[test]
 fn the_same_schedules_are_taken_as_by_the_operator() {
-    for line in include_str!("../../../operator/src/run/schedule/table.txt").lines() {
+    for line in include_str!("../../../operator/src/run/due_times/table.txt").lines() {
         let (sign, cron) = line.split_at(2);
         let applied = try_apply(json!({"schedule": {"cron": cron}}));
         assert_eq!(applied.is_ok(), sign == "+ ", "{cron}: {applied:?}");

@@ -215,7 +215,8 @@ async fn a_restore_in_place_needs_no_source_and_holds_back_the_schedule_until_a_
     assert_eq!(syncjob::text(&held, "/lastRun/cause"), "Restore");
     let told = restored(&held).unwrap();
     assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("RestoredInPlace")));
-    assert!(told["message"].as_str().unwrap().contains("volferry.dev/resume-after=back"), "{told}");
+    let after = format!("volferry.dev/resume-after={}", syncjob::text(&held, "/lastRun/uid"));
+    assert!(told["message"].as_str().unwrap().contains(&after), "{told}");
     assert!(syncjob::status(&held, "/nextRunTime").is_null(), "{held:#?}");
     assert!(syncjob::status(&held, "/lastSuccessTime").is_null(), "{held:#?}");
 

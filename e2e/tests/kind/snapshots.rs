@@ -167,8 +167,9 @@ async fn restore_in_place(sandbox: &Sandbox, snapshot: &str) {
 
 /// Ends the hold of the restore as a user without the plugin does, and checks that the schedule continues.
 async fn resume(sandbox: &Sandbox) {
-    let after = "volferry.dev/resume-after=back";
-    sandbox.kubectl.run(&["annotate", "syncjob", "copy", after]).unwrap();
+    let run = sandbox.kubectl.run(&["get", "syncrun", "back", "-o", "jsonpath={.metadata.uid}"]).unwrap();
+    let after = format!("volferry.dev/resume-after={}", run.trim());
+    sandbox.kubectl.run(&["annotate", "syncjob", "copy", &after]).unwrap();
     let goes_on = |job: &DynamicObject| syncjob::status(job, "/nextRunTime").is_string();
     let resumed = sandbox.until("copy", "the schedule goes on", goes_on).await.unwrap();
     assert!(!syncjob::is(&resumed, "Restored"), "{resumed:#?}");

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use contract::{BucketUrl, Reason, RunResult, Side, Timings, Usage, Work};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,9 @@ pub struct ActiveRun {
     /// Why the run was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<RunCause>,
+    /// When a person created the SyncRun that asks for it, by the API server's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_time: Option<Time>,
     /// How far the run is.
     #[serde(default)]
     pub stage: Stage,

@@ -261,6 +261,9 @@ pub struct Run {
     /// 1 for a job's first run.
     #[serde(default)]
     pub number: i64,
+    /// The UID of the run's SyncRun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// The `metadata.generation` that the run was started for.
     #[serde(default)]
     pub generation: i64,

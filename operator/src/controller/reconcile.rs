@@ -31,6 +31,7 @@ use crate::{
     hooks::run_hooks,
     names::{self, FIELD_MANAGER},
     pods::{one_pod_or_two, security},
+    queue::priority,
     run::{
         bookkeeping,
         outcome::Outcome,
@@ -66,7 +67,8 @@ pub(crate) async fn reconcile(job: Arc<Guarded>, context: Arc<Context>) -> Resul
     if done.is_ok() {
         context.failures.forget(&path(&job));
     }
-    context.health.metrics.reconciled(started.elapsed(), done.is_err());
+    let has_failed = done.as_ref().is_err_and(|error| !error.is_conflict());
+    context.health.metrics.reconciled(started.elapsed(), has_failed);
     done
 }
 
@@ -215,7 +217,7 @@ async fn inspect(job: &SyncJob, context: &Context) -> Result<Inspected, Error> {
     }
     let (mut status, now) = (restore::released(job), Timestamp::now());
     let accepted = job.annotations().get(names::ANNOTATION_ACCEPT_VOLUME).map(String::as_str);
-    destination_identity::accept(&mut status, accepted);
+    destination_identity::accept(&mut status, &job.name_any(), accepted);
     if let (Some(run), Ok(_)) = (&status.active_run, &valid) {
         found.judge_record(job, run);
         found.owing = run.uid.as_ref().and_then(|uid| context.hooks.owed(uid));
@@ -368,7 +370,7 @@ fn validated(job: &SyncJob, found: &Dereferenced) -> Result<ValidatedSyncJob, Fa
         return Err(fault);
     }
     let mut valid = validate::validate(&job.spec, &job.name_any(), &job.namespace().unwrap_or_default())?;
-    valid.priority = found.users.priority(valid.priority)?;
+    valid.priority = priority::counted(valid.priority, found.users.max_priority.as_deref())?;
     for end in found.ends.iter() {
         let privileged = namespace_annotations::consent(end.users.privileged.as_deref(), &end.namespace)?;
         if !matches!(end.consent, Consent::Refused(_)) {

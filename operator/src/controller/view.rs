@@ -25,6 +25,7 @@ use crate::{
     queue::{place::Place, turns::Line},
     run::{
         benchmark,
+        consent::RunNames,
         shard_pairs::Pair,
         stages::{
             situation::{Demand, Situation, Subject, Turn},
@@ -231,6 +232,7 @@ impl<'a> View<'a> {
             facts: &self.found.facts,
             demand: self.demand(),
             claims: self.claims(),
+            not_granted: self.not_granted(),
             claim_step: self.claim_step(),
             lost: self.found.lost(),
             is_new_destination: self.is_new_destination(),
@@ -259,7 +261,8 @@ impl<'a> View<'a> {
 
     fn is_canceled(&self) -> bool {
         let canceled = self.job.annotations().get(names::ANNOTATION_CANCEL);
-        self.active().is_some_and(|run| canceled == Some(&run.id))
+        let names = self.active().map(RunNames::from);
+        names.zip(canceled).is_some_and(|(run, canceled)| run.is_meant(canceled, &self.subject.name))
     }
 
     fn refused(&self) -> Option<Fault> {

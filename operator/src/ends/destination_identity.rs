@@ -8,13 +8,14 @@ use contract::{Reason, Report, RunResult, Side, VolumeId};
 
 use crate::{
     api::{KnownDestination, RunFolder, SyncJobStatus},
+    run::consent::RunNames,
     spec::validate::ValidatedSyncJob,
 };
 
 /// The remedy for a run that was refused because its destination is another volume. It follows the engine's message.
 pub const REMEDY: &str = "The expected id is that of the last successful run. If this volume shall be written to \
                           instead, annotate the SyncJob with its id, volferry.dev/accept-volume=ID, or, if it has none, \
-                          with the name of this run.";
+                          with the UID of this run (status.lastRun.uid).";
 
 /// Returns the volume id that a run must find, if the job's destination is the remembered one; `uid` is the UID of its
 /// claim.
@@ -24,13 +25,13 @@ pub fn expected(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str
 }
 
 /// Remembers another volume as the destination, if the last run was refused because of it and a person has `accepted`
-/// it: by its id, or, for a volume without one, by the name of that run.
-pub fn accept(status: &mut SyncJobStatus, accepted: Option<&str>) {
+/// it: by its id, or, for a volume without one, by the UID of that run. `job` is the SyncJob's name.
+pub fn accept(status: &mut SyncJobStatus, job: &str, accepted: Option<&str>) {
     let Some(last) = status.last_run.as_ref().filter(|_| status.active_run.is_none()) else { return };
     let Some(accepted) = accepted.filter(|_| last.reason == Some(Reason::OtherDestination)) else {
         return;
     };
-    if accepted == last.id {
+    if RunNames::from(last).is_meant(accepted, job) {
         status.destination = None;
     } else if let (Some(known), Ok(id)) = (&mut status.destination, accepted.parse()) {
         known.volume = id;
@@ -112,8 +113,8 @@ mod tests {
         let accepted = |reason: Option<&str>, id: &str| {
             let mut status = after(&report(RunResult::Succeeded, Some(ID)));
             let reason = reason.map(Into::into);
-            status.last_run = Some(Run { id: "web-3".into(), reason, ..Run::default() });
-            accept(&mut status, Some(id));
+            status.last_run = Some(Run { id: "web-3".into(), number: 3, reason, ..Run::default() });
+            accept(&mut status, "web", Some(id));
             expected(&status, &job("b", "/"), Some("u"))
         };
         assert_eq!(accepted(Some("OtherDestination"), &other.to_string()), Some(other));

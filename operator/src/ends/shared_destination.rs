@@ -1,10 +1,13 @@
 //! Whether other SyncJobs write to the destination of one, so that each undoes what the other does. Pure.
 
-use contract::Side;
+use contract::{Reason, Side};
 use kube::ResourceExt as _;
 
 use super::end_kind::EndKind;
-use crate::{api::SyncJob, human};
+use crate::{
+    api::{SyncJob, conditions},
+    human,
+};
 
 /// The bound for the names of other SyncJobs in a note.
 const MAX_NAMES_BYTES: usize = 512;
@@ -19,13 +22,11 @@ pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) 
     };
     // A store takes the snapshots of any number of SyncJobs.
     let own = folder(job).filter(|own| !own.is_object_storage())?;
-    // One of another namespace that has never run may have no grant.
-    let has_run = |other: &SyncJob| other.status.as_ref().is_some_and(|status| status.last_run.is_some());
     let is_other = |other: &&SyncJob| {
         if other.metadata.namespace == job.metadata.namespace {
             other.name_any() != job.name_any()
         } else {
-            has_run(other)
+            may_write(other)
         }
     };
     let name = |other: &SyncJob| {
@@ -46,6 +47,17 @@ pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) 
             human::clipped(&names.join(", "), MAX_NAMES_BYTES)
         )
     })
+}
+
+/// Returns whether a SyncJob of another namespace has run, and has not lost its grant since: else it writes nothing.
+fn may_write(other: &SyncJob) -> bool {
+    let Some(status) = &other.status else { return false };
+    let refused = [Reason::NotGranted, Reason::NamespaceNotWatched];
+    let stalled = conditions::find(&status.conditions, conditions::STALLED);
+    let is_refused =
+        stalled.is_some_and(|it| it.status == "True" && refused.iter().any(|why| it.reason == **why));
+    let reason = status.last_run.as_ref().map(|run| run.reason.clone());
+    !is_refused && reason.is_some_and(|reason| reason.is_none_or(|reason| !refused.contains(&reason)))
 }
 
 #[cfg(test)]
@@ -69,5 +81,35 @@ mod tests {
         assert_eq!(shared(&own, &beside), None);
         let note = shared(&own, &[job("below", "/x/z", false), job("all", "/", false)]).unwrap();
         assert!(note.starts_with("The destination is also that of SyncJob all, below:"), "{note}");
+    }
+    #[test]
+    fn a_job_of_another_namespace_counts_while_it_may_write() {
+        let job = |namespace: &str, claim: serde_json::Value, status: serde_json::Value| {
+            let spec = json!({
+                "source": {"persistentVolumeClaim": {"claimName": "a"}},
+                "destination": {"persistentVolumeClaim": claim},
+            });
+            let mut job = SyncJob::new("x", serde_json::from_value(spec).unwrap());
+            job.metadata.namespace = Some(namespace.into());
+            job.status = serde_json::from_value(status).unwrap();
+            job
+        };
+        let own = job("victim", json!({"claimName": "copy"}), json!(null));
+        let abroad = |status| job("evil", json!({"namespace": "victim", "claimName": "copy"}), status);
+        let run = |reason: Option<&str>| json!({"id": "x-1", "result": "Failed", "reason": reason});
+        let stalled = json!({
+            "type": "Stalled", "status": "True", "reason": "NotGranted", "message": "",
+            "lastTransitionTime": "2027-01-06T05:00:00Z",
+        });
+        for (status, counts) in [
+            (json!(null), false),
+            (json!({}), false),
+            (json!({"lastRun": run(None)}), true),
+            (json!({"lastRun": run(Some("PeerLost"))}), true),
+            (json!({"lastRun": run(Some("NotGranted"))}), false),
+            (json!({"lastRun": run(None), "conditions": [stalled]}), false),
+        ] {
+            assert_eq!(shared(&own, &[abroad(status.clone())]).is_some(), counts, "{status}");
+        }
     }
 }

@@ -1,5 +1,4 @@
-//! Decides what a namespace's annotations permit: whether its syncers may run as root, and how far its priorities
-//! count. Pure.
+//! Reads what a namespace's annotations permit, and decides whether its syncers may run as root. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::{
 };
 
 /// The maximum length of an annotation's value in a message, in bytes.
-const MAX_QUOTED_BYTES: usize = 100;
+pub(crate) const MAX_QUOTED_BYTES: usize = 100;
 
 /// The annotations of a namespace that decide who its syncers run as, and how far its priorities count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,24 +46,6 @@ impl NamespaceUsers {
     pub fn is_privileged(&self) -> bool {
         self.privileged.as_deref() == Some("true")
     }
-
-    /// Returns the priority that a SyncJob of the namespace has. Without the annotation it is 0 at most, so that no
-    /// namespace gets ahead of others by itself.
-    ///
-    /// # Errors
-    /// If the annotation is no number.
-    pub fn priority(&self, asked: i32) -> Result<i32, Fault> {
-        let Some(text) = &self.max_priority else { return Ok(asked.min(0)) };
-        let most: i32 = text.parse().map_err(|_| {
-            let quoted = human::clipped(text, MAX_QUOTED_BYTES);
-            let message = format!(
-                "The namespace's annotation {ANNOTATION_MAX_PRIORITY} is {quoted:?}. Write the highest spec.priority that \
-                 counts, such as \"100\"."
-            );
-            Fault::new(Reason::InvalidAnnotation, message)
-        })?;
-        Ok(asked.min(most))
-    }
 }
 
 /// Returns whether a namespace allows syncers to run as root, given the value of its annotation.
@@ -89,19 +70,6 @@ pub fn consent(annotation: Option<&str>, namespace: &str) -> Result<bool, Fault>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_priority_counts_as_far_as_the_namespace_allows_it() {
-        let of = |most: Option<&str>, asked| {
-            NamespaceUsers { max_priority: most.map(Into::into), ..NamespaceUsers::default() }.priority(asked)
-        };
-        assert_eq!((of(None, 1000), of(None, -5)), (Ok(0), Ok(-5)));
-        assert_eq!(
-            (of(Some("100"), 1000), of(Some("100"), 7), of(Some("-10"), 0)),
-            (Ok(100), Ok(7), Ok(-10))
-        );
-        assert_eq!(of(Some("high"), 0).unwrap_err().reason, "InvalidAnnotation");
-    }
 
     #[test]
     fn an_annotation_of_another_value_than_true_and_false_is_quoted() {

@@ -1,4 +1,4 @@
-//! Tracks the hooks of a run, and what the failure of one means for it. Pure.
+//! Tracks the hooks of a run: which has run, failed, or is owed. Pure.
 
 use contract::Reason;
 use std::{fmt, time::Duration};

@@ -129,6 +129,8 @@ impl Namespaces {
     }
 
     fn leave(&self, namespace: &str, hold: &mut Hold, other: String) {
+        // Whoever may write Leases there writes it, and it becomes a label of a metric.
+        let other = human::clipped(&other, MAX_HOLDER_BYTES);
         if hold.other.as_ref().is_none_or(|(before, _)| *before != other) {
             let said = "another release of the operator holds the namespace, so nothing is done there";
             tracing::warn!(namespace, holder = other, "{said}");

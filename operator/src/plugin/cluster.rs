@@ -8,16 +8,16 @@ use kube::{
     api::{ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams},
     config::KubeConfigOptions,
     core::{DeserializeGuard, error_boundary::InvalidObject},
-    runtime::wait,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{args::Scope, error::PluginError, output};
+use super::{args::Scope, await_object::await_condition, error::PluginError, output};
 use crate::{
     api::{SyncEndpoint, SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec},
     ends::end::Places,
     names,
+    run::consent::RunNames,
 };
 
 /// Selects the operator's pods.
@@ -161,7 +161,7 @@ impl Cluster {
             run.is_none_or(|run| run.status.as_ref().is_some_and(|status| status.report.is_some()))
         };
         let (namespace, name) = (self.namespace.clone(), name.to_string());
-        match wait::await_condition(self.runs_api(), &name, is_over).await {
+        match await_condition(self.runs_api(), &name, is_over).await {
             Ok(Some(run)) => Ok(run),
             Ok(None) => Err(PluginError::RunDeleted { namespace, name }),
             Err(source) => Err(PluginError::Wait { namespace, name, source }),
@@ -176,7 +176,8 @@ impl Cluster {
     }
 
     /// Cancels a run of a SyncJob.
-    pub(super) async fn cancel(&self, name: &str, run: &str) -> Result<SyncJob, PluginError> {
+    pub(super) async fn cancel(&self, name: &str, run: RunNames<'_>) -> Result<SyncJob, PluginError> {
+        let run = run.word();
         let patch = json!({"metadata": {"annotations": {names::ANNOTATION_CANCEL: run}}});
         let done = self.jobs_api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         done.map_err(failed(format!("cancel run {run} of SyncJob {}", self.path(name))))

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
-    run::restore,
+    run::{consent::RunNames, restore},
 };
 
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {
@@ -172,7 +172,7 @@ async fn cancel(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
     let status = cluster.job(name).await?.status.unwrap_or_default();
     let (namespace, job) = (cluster.namespace.clone(), name.to_string());
     let run = status.active_run.ok_or(PluginError::NothingToCancel { namespace, name: job })?;
-    cluster.cancel(name, &run.id).await?;
+    cluster.cancel(name, RunNames::from(&run)).await?;
     output::lines(&[format!("syncrun.volferry.dev/{} is being canceled", run.id)])
 }
 
@@ -193,7 +193,7 @@ async fn resume(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
             cluster.namespace
         ));
     }
-    let job = cluster.resume(name, restore).await?;
+    let job = cluster.resume(name, restore.map(RunNames::word)).await?;
     if before.spec.suspend || restore.is_some() {
         // The operator has yet to see this, so the status is that of before.
         return output::lines(&[format!("syncjob.volferry.dev/{name} resumed")]);

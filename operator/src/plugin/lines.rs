@@ -223,6 +223,9 @@ fn next_run(job: &SyncJob) -> String {
     let next = job.status.as_ref().and_then(|status| status.next_run_time.as_ref());
     match (job.spec.suspend, &job.spec.schedule, next) {
         (true, _, _) => "none while suspended".into(),
+        _ if job.status.as_ref().is_some_and(restore::holds) => {
+            "none until it is resumed, after the restore".into()
+        }
         (false, None, _) => "at a change of the spec, or run-now (no schedule)".into(),
         (false, Some(_), Some(next)) => time(next),
         (false, Some(_), None) => "not known yet".into(),

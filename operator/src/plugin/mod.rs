@@ -7,6 +7,7 @@
 //! the command of that name of `volferry-operator`. `operator/doc/api.md` lists the commands.
 
 mod args;
+mod await_object;
 mod browse_and_get;
 mod claim_place;
 mod claim_pod;

@@ -2,7 +2,6 @@
 
 use std::{pin::pin, time::Duration};
 
-use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -14,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{cluster::failed, error::PluginError, output};
+use super::{await_object::next_seen, cluster::failed, error::PluginError, output};
 use crate::human;
 
 /// How long to wait for a pod before saying that there is none.
@@ -73,8 +72,8 @@ async fn running(pods: &Api<Pod>, namespace: &str, job: &str) -> Result<String, 
     let mut told = String::new();
     loop {
         let next = if told.is_empty() {
-            match timeout(NO_POD, found.next()).await {
-                Ok(next) => next.transpose(),
+            match timeout(NO_POD, next_seen(&mut found)).await {
+                Ok(next) => next,
                 Err(_) => {
                     told = format!(
                         "note: there is no pod yet; `kubectl describe -n {namespace} job {job}` says why"
@@ -84,7 +83,7 @@ async fn running(pods: &Api<Pod>, namespace: &str, job: &str) -> Result<String, 
                 }
             }
         } else {
-            found.try_next().await
+            next_seen(&mut found).await
         };
         let Some(pod) = next.map_err(PluginError::WatchPod)? else {
             return Err(PluginError::PodGone { namespace: namespace.into() });

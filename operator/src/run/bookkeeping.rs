@@ -4,7 +4,7 @@ use contract::Reason;
 use kube::ResourceExt;
 
 use super::{
-    kept_records,
+    old_runs,
     record::{self, Record},
     stages::step::{HookStep, Step, StorageStep},
     write_record::{self, RecordError},
@@ -138,8 +138,8 @@ pub(crate) async fn settle_runs(
             .write_run_status(run, &record::ended(&old, last, is_swept, generation(run), view.now))
             .await?;
     }
-    let forgotten = kept_records::forgotten(status, runs.clone()).into_iter();
-    for run in forgotten.chain(kept_records::forgotten_benchmarks(status, runs)) {
+    let forgotten = old_runs::forgotten(status, runs.clone()).into_iter();
+    for run in forgotten.chain(old_runs::forgotten_benchmarks(status, runs)) {
         write_record::delete(&context.client, run).await?;
     }
     Ok(is_settled)

@@ -3,13 +3,15 @@
 
 pub mod benchmark;
 pub(crate) mod bookkeeping;
-pub mod kept_records;
+pub mod consent;
+pub mod due_times;
+mod judge_hooks;
+pub mod old_runs;
 pub mod outcome;
 pub mod record;
 pub mod regression;
 pub mod restore;
 pub mod retry;
-pub mod schedule;
 pub mod shard_pairs;
 pub mod stages;
 pub(crate) mod stray_runs;

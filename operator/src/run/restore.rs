@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
-use super::benchmark;
+use super::{benchmark, consent::RunNames};
 use crate::{
     api::{
         ActiveRun, DeletionPolicy, EndPodSettings, Files, Placement, Restore, SourceEndpoint, SyncJob,
@@ -99,7 +99,8 @@ pub fn holds(status: &SyncJobStatus) -> bool {
     conditions::is_true(&status.conditions, conditions::RESTORED)
 }
 
-/// Sets the condition that a restore holds back further runs, from its start on. Any other run removes it.
+/// Sets the condition that a restore holds back further runs, from its start on; it is as old as the restore's SyncRun.
+/// Any other run removes it.
 pub fn set_conditions(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Timestamp) {
     let Some(restore) = &run.restore else { return resume(conditions) };
     let what = match restore.paths.len() {
@@ -108,14 +109,18 @@ pub fn set_conditions(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Tim
     };
     let message = format!(
         "Run {0} brings {what} back to its snapshot {1}. No run starts by the schedule or for a change of the \
-         spec until you resume the job with `kubectl volferry resume`, which annotates it with {2}={0}. You can also \
+         spec until you resume the job with `kubectl volferry resume`, which annotates it with {2}={3}. You can also \
          start one run now: change spec.trigger, or create a SyncRun.",
         run.id,
         restore.snapshot,
-        names::ANNOTATION_RESUME
+        names::ANNOTATION_RESUME,
+        RunNames::from(run).word()
     );
     let cause = Cause { reason: &Reason::RestoredInPlace, message: &message, generation: run.generation };
-    conditions::set(conditions, conditions::RESTORED, true, cause, now);
+    // Its time is that of the newest restore, to compare with when other runs were asked for.
+    conditions::remove(conditions, conditions::RESTORED);
+    let asked = run.asked_time.as_ref().map_or(now, |asked| asked.0);
+    conditions::set(conditions, conditions::RESTORED, true, cause, asked);
 }
 
 /// Returns whether a SyncRun may be the next run, or may end the one under way. A run that was asked for before a
@@ -126,24 +131,24 @@ pub fn lets_in(status: &SyncJobStatus, asked: &SyncRun) -> bool {
         None if asked.spec.restore.is_some() || asked.spec.benchmark.is_some() => true,
         None => {
             let held = conditions::find(&status.conditions, conditions::RESTORED);
-            held.is_none_or(|held| asked.created() >= Some(held.last_transition_time.0))
+            held.is_none_or(|held| asked.created() > Some(held.last_transition_time.0))
         }
     }
 }
 
 /// Returns the restore whose hold a person can end now: it has ended, even if its pods still exist, and no other run
 /// has followed.
-pub fn held_by(status: &SyncJobStatus) -> Option<&str> {
+pub fn held_by(status: &SyncJobStatus) -> Option<RunNames<'_>> {
     let last = status.last_run.as_ref().filter(|_| holds(status))?;
     let is_over = status.active_run.as_ref().is_none_or(|run| run.id == last.id);
-    is_over.then_some(last.id.as_str())
+    is_over.then(|| last.into())
 }
 
 /// Returns the status of a job, without the hold if the job's annotation resumes it after that restore.
 pub fn released(job: &SyncJob) -> SyncJobStatus {
     let mut status = job.status.clone().unwrap_or_default();
-    let asked = job.annotations().get(names::ANNOTATION_RESUME).map(String::as_str);
-    if asked.is_some() && held_by(&status) == asked {
+    let asked = job.annotations().get(names::ANNOTATION_RESUME);
+    if held_by(&status).zip(asked).is_some_and(|(held, asked)| held.is_meant(asked, &job.name_any())) {
         resume(&mut status.conditions);
     }
     status
@@ -227,20 +232,23 @@ mod tests {
     }
 
     #[test]
-    fn a_person_releases_a_restore_that_is_over_by_its_name() {
+    fn a_person_releases_a_restore_that_is_over_and_no_later_one_of_its_name() {
         let mut job = job();
-        let run = ActiveRun { id: "back".into(), restore: asked().spec.restore, ..ActiveRun::default() };
-        let last_run = Some(Run { id: "back".into(), ..Run::default() });
+        let (id, uid) = ("back", Some("u2".to_string()));
+        let restore = asked().spec.restore;
+        let run = ActiveRun { id: id.into(), uid: uid.clone(), restore, ..ActiveRun::default() };
+        let last_run = Some(Run { id: id.into(), uid, ..Run::default() });
         let mut status = SyncJobStatus { last_run, ..SyncJobStatus::default() };
         set_conditions(&mut status.conditions, &run, Timestamp::UNIX_EPOCH);
         let finishing = SyncJobStatus { active_run: Some(run), ..status.clone() };
         let under_way = SyncJobStatus { last_run: None, ..finishing.clone() };
         for (status, asked, is_held) in [
             (&status, None, true),
-            (&status, Some("earlier"), true),
-            (&under_way, Some("back"), true),
-            (&finishing, Some("back"), false),
-            (&status, Some("back"), false),
+            (&status, Some("u1"), true),
+            (&status, Some("back"), true),
+            (&under_way, Some("u2"), true),
+            (&finishing, Some("u2"), false),
+            (&status, Some("u2"), false),
         ] {
             job.status = Some(status.clone());
             let annotation = asked.map(|asked| (names::ANNOTATION_RESUME.into(), asked.into()));

@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use contract::Reason;
 use thiserror::Error;
 
-use crate::{api::parse_duration, fault::Fault, run::schedule::ScheduleError};
+use crate::{api::parse_duration, fault::Fault, run::due_times::ScheduleError};
 
 /// The reasons why a spec cannot be run. Only a change of the spec can help.
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::{
     },
     ends::{claim_end::NamespacedClaim, end_kind::EndKind, remote_end::RemoteEnd, source_and_sink::Ends},
     hooks::hook_state,
-    run::schedule::Schedule,
+    run::due_times::Schedule,
     snapshots::{
         capture_demand::{self, CaptureDemand, ImageDemand},
         engine_snapshots,

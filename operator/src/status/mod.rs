@@ -1,7 +1,7 @@
 //! The status of a SyncJob: what a step changes in it, its conditions, and how it is written and announced.
 
 pub(crate) mod announce;
-mod kept_history;
+mod history_limits;
 pub mod merge_patch;
 pub(crate) mod next_status;
 pub mod printer_columns;

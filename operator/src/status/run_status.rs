@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::{
-    kept_history::{history_entry, shorten},
+    history_limits::{history_entry, shorten},
     printer_columns, readiness, synced,
     text_bounds::{MAX_MESSAGE_BYTES, MAX_NOTE_BYTES, MAX_NOTES},
 };
@@ -291,6 +291,7 @@ fn finished_run(active: &ActiveRun, outcome: &Outcome, now: Timestamp) -> Run {
     Run {
         id: active.id.clone(),
         number: active.number,
+        uid: active.uid.clone(),
         generation: active.generation,
         spec_hash: active.spec_hash.clone(),
         cause: active.cause,

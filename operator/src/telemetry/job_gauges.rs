@@ -5,7 +5,7 @@ use kube::ResourceExt as _;
 
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobStatus, conditions},
-    run::schedule::Schedule,
+    run::due_times::Schedule,
 };
 
 /// The state of a SyncJob, as its gauges show it.

@@ -120,9 +120,11 @@ pub(super) fn namespace(namespace: &Namespace) -> Finding {
             ),
         ),
         Ok(true) => Finding::ok(format!("namespace {name} lets syncers run as root")),
-        Ok(false) => Finding::ok(format!(
-            "syncers of namespace {name} run as user 65532 and read what this user may read"
-        )),
+        Ok(false) => {
+            let is_assigned = namespace.annotations().contains_key(names::ANNOTATION_USER_RANGE);
+            let user = if is_assigned { "the user that the cluster assigns" } else { "user 65532" };
+            Finding::ok(format!("syncers of namespace {name} run as {user} and read what this user may read"))
+        }
     }
 }
 
@@ -247,8 +249,12 @@ fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
         |kind| conditions::find(&status.conditions, kind).filter(|condition| condition.status == "True");
     let said = |kind: &str, message: &str| format!("{kind}: {message}");
     let mut findings = Vec::new();
-    if let Some(stalled) = is_true(conditions::STALLED) {
-        findings.push(Finding::error(said(conditions::STALLED, &stalled.message), logs.clone()));
+    for condition in [conditions::STALLED, conditions::CORRUPT].into_iter().filter_map(is_true) {
+        findings.push(Finding::error(said(&condition.type_, &condition.message), logs.clone()));
+    }
+    if let Some(held) = is_true(conditions::RESTORED) {
+        let resume = format!("kubectl volferry resume -n {namespace} {name}");
+        findings.push(Finding::warning(said(conditions::RESTORED, &held.message), resume));
     }
     let others = [
         conditions::INCOMPLETE,

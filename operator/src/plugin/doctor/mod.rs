@@ -25,7 +25,7 @@ use super::{
     lines, output,
 };
 use crate::{
-    api::{GROUP, SyncGrant, SyncJob, SyncJobSet, SyncRun, VERSION, crds},
+    api::{GROUP, SyncEndpoint, SyncGrant, SyncJob, SyncJobSet, SyncRun, VERSION, crds},
     controller::dereference,
     names,
 };
@@ -52,7 +52,8 @@ pub(super) async fn run(cluster: &Cluster, job: Option<&str>) -> Result<(), Plug
         let (jobs, runs) = (cluster.unreadable::<SyncJob>().await?, cluster.unreadable::<SyncRun>().await?);
         let grants = cluster.unreadable::<SyncGrant>().await?;
         let sets = cluster.unreadable::<SyncJobSet>().await?;
-        let all = jobs.iter().chain(&runs).chain(&grants).chain(&sets);
+        let endpoints = cluster.unreadable::<SyncEndpoint>().await?;
+        let all = jobs.iter().chain(&runs).chain(&grants).chain(&sets).chain(&endpoints);
         tell(all.map(|it| judge::unreadable(&it.name, &it.why)).collect())?;
     }
     let jobs = match job {

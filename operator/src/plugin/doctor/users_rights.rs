@@ -16,20 +16,26 @@ use super::{
 use crate::api::GROUP;
 
 /// The permissions that the plugin's commands need: verb, resource, subresource, and the role that grants it.
-const RIGHTS: [(&str, &str, &str, &str); 6] = [
+const RIGHTS: [(&str, &str, &str, &str); 8] = [
     ("list", "syncjobs", "", "view"),
     ("list", "syncruns", "", "view"),
     ("list", "pods", "", "view"),
     ("get", "pods", "log", "view"),
     ("create", "syncruns", "", "edit"),
     ("patch", "syncjobs", "", "edit"),
+    ("create", "jobs", "", "edit"),
+    ("create", "pods", "exec", "edit"),
 ];
 
 /// Returns which rights are missing.
 pub(super) async fn findings(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let mut missing = Vec::new();
     for (verb, resource, subresource, role) in RIGHTS {
-        let group = if resource == "pods" { "" } else { GROUP };
+        let group = match resource {
+            "pods" => "",
+            "jobs" => "batch",
+            _ => GROUP,
+        };
         let attributes = ResourceAttributes {
             verb: Some(verb.into()),
             group: Some(group.into()),

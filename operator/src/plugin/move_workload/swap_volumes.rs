@@ -5,11 +5,11 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
-    runtime::wait::await_condition,
 };
 use serde_json::{Value, json};
 
 use super::super::{
+    await_object::await_condition,
     cluster::{Cluster, failed},
     error::PluginError,
 };

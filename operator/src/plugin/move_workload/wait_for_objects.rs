@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{DeleteParams, Preconditions},
-    runtime::wait::{self, await_condition, conditions::is_deleted},
+    runtime::wait::{self, conditions::is_deleted},
 };
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::super::{cluster::failed, error::PluginError};
+use super::super::{await_object::await_condition, cluster::failed, error::PluginError};
 
 /// How long a step of the cluster may take.
 #[derive(Debug, Clone, Copy)]

@@ -10,11 +10,12 @@ use kube::{
         PropagationPolicy,
     },
     core::{ApiResource, GroupVersionKind},
-    runtime::wait::{await_condition, conditions::is_deleted},
+    runtime::wait::conditions::is_deleted,
 };
 use serde_json::{Value, json};
 
 use super::super::{
+    await_object::await_condition,
     cluster::{Cluster, failed},
     error::PluginError,
     move_args::{WorkloadKind, WorkloadName},

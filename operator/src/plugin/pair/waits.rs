@@ -6,8 +6,7 @@ use std::{
     time::Duration,
 };
 
-use contract::{PublicKey, Reason, RunResult, chain};
-use futures::StreamExt as _;
+use contract::{PublicKey, Reason, RunResult};
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -16,7 +15,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::super::{error::PluginError, output};
+use super::super::{await_object::next_seen, error::PluginError, output};
 use crate::{
     api::{RemoteEndpoint, SyncEndpoint, SyncJob, conditions},
     ends::remote_end::RemoteEnd,
@@ -113,14 +112,6 @@ pub(in super::super) fn standing<T>(conditions: &[Condition]) -> Standing<T> {
     Standing::Waits(waits.unwrap_or(Obstacle::Unseen))
 }
 
-/// Returns whether the API server refuses a watch, which asking again does not change.
-fn is_refused(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
-        return false;
-    };
-    matches!(source, kube::Error::Api(answer) if [401, 403, 404].contains(&answer.code))
-}
-
 pub(in super::super) fn observed(job: &SyncJob) -> Option<i64> {
     job.status.as_ref()?.observed_generation
 }
@@ -185,18 +176,8 @@ impl Waits<'_> {
         let mut seen = pin!(watcher(api.clone(), of_name).default_backoff().applied_objects());
         let mut told = Obstacle::Unseen;
         let looked = async {
-            while let Some(next) = seen.next().await {
-                let object = match next {
-                    Ok(object) => object,
-                    Err(source) if is_refused(&source) => {
-                        return Err(PluginError::Watch { what: K::plural(&()).into_owned(), source });
-                    }
-                    Err(source) => {
-                        let why = chain(&source);
-                        output::complain(&format!("note: the API server is asked again: {why}"));
-                        continue;
-                    }
-                };
+            let refused = |source| PluginError::Watch { what: K::plural(&()).into_owned(), source };
+            while let Some(object) = next_seen(&mut seen).await.map_err(refused)? {
                 let is_seen = observed(&object) >= object.meta().generation;
                 match if is_seen { look(&object) } else { Standing::Waits(Obstacle::Unseen) } {
                     Standing::Waits(why) if why == told => {}

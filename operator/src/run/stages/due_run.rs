@@ -12,7 +12,7 @@ use super::{
 use crate::{
     api::{ActiveRun, RunCause, SyncRun},
     names,
-    run::{restore, schedule::Past},
+    run::{due_times::Past, restore},
     status::run_status,
     volumes::claims::Blocked,
 };
@@ -50,7 +50,9 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     let force = asked.is_some_and(|asked| asked.force);
     let spec_hash = Some(situation.job.spec_hash.clone());
     let uid = asked_run.and_then(ResourceExt::uid);
-    let run = ActiveRun { id, uid, cause: Some(cause), spec_hash, force, restore, benchmark, ..run };
+    let asked_time = asked_run.and_then(ResourceExt::creation_timestamp);
+    let run =
+        ActiveRun { id, uid, cause: Some(cause), asked_time, spec_hash, force, restore, benchmark, ..run };
     Step::Begin(Box::new(queued::demanded(situation, demand, run))).into()
 }
 

@@ -3,7 +3,8 @@
 use contract::Reason;
 
 use super::{
-    situation::{Situation, after, deadline},
+    key_not_accepted,
+    situation::{Situation, deadline},
     step::{Decision, Step},
     volume_in_use,
 };
@@ -13,9 +14,6 @@ use crate::{
     run::{outcome::Outcome, retry},
 };
 
-/// How often a run looks whether an endpoint accepts its key: about a month long.
-const MOST_LOOKS: i32 = 8_640;
-
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> Decision {
     let endpoint = run.folders().find(|folder| folder.address.is_some() && !folder.is_object_storage());
     if let Some(endpoint) = endpoint {
@@ -24,10 +22,8 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outc
     if outcome.found_in_use() {
         return volume_in_use::next(situation, run, outcome);
     }
-    // The other side may list the key at any time, and a run that ended would not notice.
-    if outcome.is_stranger() && run.postponed < MOST_LOOKS {
-        let at = after(situation, retry::wait(run.postponed.saturating_add(1)));
-        return Step::Postpone(outcome, at.unwrap_or(situation.now)).again(at);
+    if key_not_accepted::is_awaited(run, &outcome) {
+        return key_not_accepted::next(situation, run, outcome);
     }
     let limit = situation.demand.as_ref().map_or(0, |demand| demand.retries);
     let next = retry::next(run.retries, limit, deadline(situation, run), situation.now);

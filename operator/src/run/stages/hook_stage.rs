@@ -1,18 +1,17 @@
 //! Inserts the hooks of a run: `before` once its pods have found both volumes free, or ahead of a capture, `after`
 //! before the run ends or loses its turn. Pure.
 
-use contract::{ExitCode, Reason, Report, RunResult};
+use contract::Report;
 
 use super::{
     situation::{Situation, WARNINGS_PERIOD, after},
     step::{Decision, HookStep, Step},
 };
 use crate::{
-    api::{ActiveRun, Hook, Hooks, OnHookFailure, StoppedRun},
+    api::{ActiveRun, Hook, StoppedRun},
     fault::Fault,
     hooks::hook_state::{self, Point},
-    human,
-    run::outcome::Outcome,
+    run::{judge_hooks, outcome::Outcome},
 };
 
 /// Waits for a hook that has started, whatever else has happened, since the other hook may only run after it.
@@ -52,7 +51,7 @@ pub(super) fn around(
             let stopped = if is_over { None } else { verdict(&step).map(Box::new) };
             Step::Hook(HookStep::Begin { point: Point::After, stops: !is_over, stopped }).into()
         }
-        Step::Finish(outcome) => Step::Finish(judged(outcome, run, hooks)).again(again),
+        Step::Finish(outcome) => Step::Finish(judge_hooks::judged(outcome, run, hooks)).again(again),
         step => step.again(again),
     }
 }
@@ -89,32 +88,4 @@ fn ends_turn(step: &Step) -> bool {
             | Step::Begin(_)
             | Step::Suspend
     )
-}
-
-/// Returns the outcome of a run with the effects of its hooks' failures.
-#[must_use]
-fn judged(mut outcome: Outcome, run: &ActiveRun, asked: &Hooks) -> Outcome {
-    let goes_on =
-        |hook: &Option<Hook>| hook.as_ref().is_none_or(|it| it.on_failure == OnHookFailure::Continue);
-    if let Some(failure) = hook_state::failure(run, Point::Before).filter(|_| goes_on(&asked.before)) {
-        outcome.report.notes.push(failure.into());
-    }
-    let Some(failure) = hook_state::failure(run, Point::After) else { return outcome };
-    if goes_on(&asked.after) {
-        outcome.report.notes.push(failure.into());
-    } else if outcome.report.result == RunResult::Succeeded {
-        outcome.report.result = RunResult::PartiallyFailed;
-        outcome.report.reason = Some(Reason::HookFailed);
-        outcome.report.message = format!("The files are in step, and {}", lower_first(failure));
-        (outcome.may_retry, outcome.exit) = (false, ExitCode::Partial);
-    } else {
-        let message = human::sentence(&outcome.report.message);
-        outcome.report.message = format!("{message} {failure}").trim_start().into();
-    }
-    outcome
-}
-
-fn lower_first(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -8,6 +8,7 @@ pub mod finishing;
 mod give_place;
 pub mod hook_stage;
 pub mod imaging;
+mod key_not_accepted;
 pub mod plan;
 pub mod preparing;
 pub mod queued;

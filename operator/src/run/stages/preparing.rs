@@ -10,10 +10,7 @@ use super::{
     step::{Decision, Step},
 };
 use crate::{
-    api::ActiveRun,
-    fault::Fault,
-    run::{outcome::Outcome, record::Record},
-    snapshots::source_capture::Captured,
+    api::ActiveRun, fault::Fault, run::record::Record, snapshots::source_capture::Captured,
     volumes::claims::Blocked,
 };
 
@@ -22,7 +19,7 @@ const RECORD_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if let Err(fault) = &situation.demand {
-        return Step::Finish(Outcome::stopped(fault.clone())).into();
+        return queued::without_demand(situation, fault);
     }
     if let Some(leftovers) = &situation.leftovers {
         let fault = Fault::new(Reason::Preparing, leftovers);

@@ -1,5 +1,7 @@
 //! The stage Queued: a run waits for its turn, without any objects. It starts over with each newer spec. Pure.
 
+use contract::Reason;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{
@@ -8,7 +10,9 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, Stage},
-    run::{outcome::Outcome, record::Record},
+    fault::Fault,
+    run::{outcome::Outcome, record::Record, retry},
+    volumes::claims::Blocked,
 };
 
 /// Returns the step of a run without a turn. Existing objects of the run were created from an older spec, and are
@@ -19,7 +23,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     }
     let demand = match &situation.demand {
         Ok(demand) => demand,
-        Err(fault) => return Step::Finish(Outcome::stopped(fault.clone())).into(),
+        Err(fault) => return without_demand(situation, fault),
     };
     if demand.suspend {
         return Step::Suspend.into();
@@ -27,8 +31,10 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if !is_bare(situation) || run.generation != situation.job.generation {
         return renew(situation, run);
     }
-    // A volume was in use: the run has no place meanwhile.
-    if let Some(at) = run.again_time.as_ref().map(|at| at.0).filter(|at| situation.now < *at) {
+    // A volume was in use: the run has no place meanwhile. A later time than any pause is of a clock that was set back.
+    let is_ahead =
+        |at: &Timestamp| situation.now < *at && at.duration_since(situation.now) <= retry::LONGEST_WAIT;
+    if let Some(at) = run.again_time.as_ref().map(|at| at.0).filter(is_ahead) {
         return Step::Await.again(Some(at));
     }
     if let Some(step) = of_claims(situation) {
@@ -43,6 +49,17 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     })
 }
 
+/// Returns the step of a run that cannot be run as the spec or the namespace is now. One that the namespace's annotations
+/// forbid keeps its name, and goes on once they are corrected.
+pub(super) fn without_demand(situation: &Situation<'_>, fault: &Fault) -> Decision {
+    match fault.reason {
+        Reason::InvalidAnnotation | Reason::RootNotAllowed => {
+            Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD))
+        }
+        _ => Step::Finish(Outcome::stopped(fault.clone())).into(),
+    }
+}
+
 /// Starts the same run over from the newest spec and trigger, since nothing was done for the older ones. Objects of the
 /// older spec are removed first, since the newer one may name other claims.
 pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
@@ -50,6 +67,10 @@ pub(super) fn renew(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
         && run.generation != situation.job.generation
         && is_bare(situation)
     {
+        // Before the run is compared with others on that claim, which would tell of them.
+        if let Some(fault) = &situation.not_granted {
+            return Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD));
+        }
         let (generation, trigger) = (situation.job.generation, demand.trigger.clone());
         let spec_hash = Some(situation.job.spec_hash.clone());
         // The UID of a SyncRun that a person created is known from the start.

@@ -10,7 +10,7 @@ use crate::{
     api::{ActiveRun, Hooks, RunFolder, RunProgress, SyncJobStatus, SyncRun},
     fault::Fault,
     queue::turns::Queued,
-    run::{record::Record, schedule::Schedule, shard_pairs::Pair},
+    run::{due_times::Schedule, record::Record, shard_pairs::Pair},
     snapshots::source_capture::Captured,
     spec::validate::ValidatedSyncJob,
     volumes::claims::{Blocked, LostClaim},
@@ -126,6 +126,8 @@ pub struct Situation<'a> {
     pub demand: Result<Demand, Fault>,
     /// Whether both claims can be mounted, and otherwise why not.
     pub claims: Result<(), Blocked>,
+    /// Why the spec may not use a claim of another namespace; `None` if it may.
+    pub not_granted: Option<Fault>,
     /// What has to be done to the destination's claim, as the spec says: it does not exist, or is too small.
     pub claim_step: Option<ClaimStep>,
     /// A claim that is missing, terminating or lost.

@@ -20,9 +20,9 @@ use crate::{
     fault::Fault,
     pods::pod_state::EndState,
     run::{
+        due_times::Schedule,
         outcome::{Ending, Outcome},
         record::Record,
-        schedule::Schedule,
         shard_pairs::Pair,
         stages::{
             situation::{Demand, Facts, Situation, Subject, Turn},
@@ -87,6 +87,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         facts: facts(|_| ()),
         demand: Ok(demand()),
         claims: Ok(()),
+        not_granted: None,
         claim_step: None,
         lost: None,
         is_new_destination: false,

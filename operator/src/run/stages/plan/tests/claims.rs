@@ -81,3 +81,43 @@ fn a_job_at_rest_stalls_when_a_claim_is_lost_and_runs_onto_a_destination_made_an
     status.last_run.as_mut().unwrap().result = RunResult::Failed;
     assert_eq!(anew(&status), Step::Rest, "a run onto it was made, and failed");
 }
+
+#[test]
+fn a_newer_spec_whose_claim_is_not_granted_is_not_recorded_before_that_is_judged() {
+    let mut status = with_run();
+    let run = status.active_run.as_mut().unwrap();
+    (run.start_time, run.stage) = (None, api::Stage::Queued);
+    let changed = Situation { job: job(GENERATION + 1, "h2"), ..situation(&status) };
+    assert!(matches!(step(&changed), Step::Begin(_)));
+    let fault = Fault::new(Reason::NotGranted, "no grant");
+    let refused = Situation { not_granted: Some(fault.clone()), ..changed };
+    assert_eq!(step(&refused), Step::Block(Blocked::Stalled(fault)));
+}
+
+#[test]
+fn a_run_waits_while_an_annotation_of_its_namespace_forbids_it_and_ends_by_a_spec_that_cannot_be_run() {
+    let started = with_run();
+    let mut waiting = with_run();
+    waiting.active_run.as_mut().unwrap().start_time = None;
+    for status in [&started, &waiting] {
+        for (reason, waits) in
+            [(Reason::InvalidAnnotation, true), (Reason::RootNotAllowed, true), (Reason::InvalidSpec, false)]
+        {
+            let fault = Fault::new(reason, "so it is");
+            let step = step(&Situation { demand: Err(fault.clone()), ..situation(status) });
+            assert_eq!(step == Step::Block(Blocked::Stalled(fault)), waits, "{step:?}");
+            assert_eq!(matches!(step, Step::Finish(_)), !waits);
+        }
+    }
+}
+
+#[test]
+fn a_run_does_not_wait_for_a_time_that_a_wrong_clock_has_written() {
+    let mut status = with_run();
+    let run = status.active_run.as_mut().unwrap();
+    (run.start_time, run.queue_time) = (None, None);
+    for (ahead_s, step_then) in [(60, Step::Await), (3600, Step::Queue)] {
+        status.active_run.as_mut().unwrap().again_time = Some(MicroTime(at(ahead_s)));
+        assert_eq!(step(&situation(&status)), step_then);
+    }
+}
