@@ -18,7 +18,7 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use super::election::{Attempt, Election, LastSeen};
-use crate::{names, telemetry::probes::Health};
+use crate::{human, names, telemetry::probes::Health};
 
 /// How long a Lease is valid after its last renewal, and so how soon another release takes a namespace over.
 const VALID: Duration = Duration::from_secs(180);
@@ -28,6 +28,8 @@ const GIVE_UP: Duration = Duration::from_secs(100);
 pub(crate) const RENEWAL: Duration = Duration::from_secs(40);
 /// How long it is believed that another release holds a namespace.
 const BELIEVED: Duration = Duration::from_secs(10);
+/// The bound for the name of another release, in bytes.
+const MAX_HOLDER_BYTES: usize = 256;
 /// How many Leases are renewed at a time.
 const AT_A_TIME: usize = 8;
 

@@ -9,7 +9,7 @@ use contract::{BucketUrl, ExitCode, IdentityError, NotABucket, Reason};
 use syncer::snapshot::SnapshotError;
 use thiserror::Error;
 
-use super::object_folders::{INDEXES, LISTS, is_in};
+use super::object_names::{HEAD, HEAD_COPY, INDEXES, LISTS, is_in};
 
 /// The reason why an operation on a store failed.
 #[derive(Debug, Error)]
@@ -294,7 +294,9 @@ impl BucketError {
                                 prefix, and copy the snapshots there from a volume that has them"
                 .into(),
             Self::Foreign(_) => "name another prefix".into(),
-            Self::WrongKey(_) => "name the file of the key that the store was made with".into(),
+            Self::WrongKey(_) => "name the file of the key that the store was made with; with the right key, the objects `volferry` and \
+                                  `volferry-copy` are damaged"
+                .into(),
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
             Self::NoList(_) => "bring back the objects of `lists/`, if the bucket keeps older versions of them; else \
                                 `volferry snapshot repair s3://BUCKET/PREFIX` shows how to go on without"
@@ -304,6 +306,9 @@ impl BucketError {
                 "bring back the object, if the bucket keeps an older version of it; else \
                  `volferry snapshot repair s3://BUCKET/PREFIX` shows how to go on with an older list"
                     .into()
+            }
+            Self::Damaged { object, .. } if [HEAD, HEAD_COPY].contains(&&**object) => {
+                "`volferry snapshot verify` with the right to write puts it back".into()
             }
             Self::Damaged { object, .. } | Self::Missing { object, .. } if is_in(INDEXES, object) => {
                 "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all`, from a volume that has the snapshots, replaces it; \

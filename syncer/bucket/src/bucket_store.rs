@@ -8,15 +8,13 @@ use super::{
     bucket_error::BucketError,
     conditional_writes::ConditionalWrites,
     kept_lists::{follows, old_lists},
-    object_folders::{INDEXES, LISTS, PACKS},
-    object_requests::{MAX_NEW_BYTES, Objects},
+    object_names::{HEAD, HEAD_COPY, INDEXES, LISTS, PACKS},
+    object_requests::{MAX_NEW_BYTES, Objects, Stop, never},
     pack_index::{NewerIndex, ObjectName, PackIndex, index_path},
     seal::{SEAL_BYTES, Seal, StoreId, random},
     store_list::{StoreList, list_path},
 };
 
-/// The object by which a store is known: magic, version, id, and the magic once more, sealed.
-const HEAD: &str = "volferry";
 const HEAD_MAGIC: &[u8; 8] = b"vfbucket";
 pub(crate) const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 8 + 4 + 16 + SEAL_BYTES + HEAD_MAGIC.len();
@@ -40,11 +38,48 @@ pub(crate) struct LostIndex {
     pub error: BucketError,
 }
 
+/// The head of a store, and what is sealed by its id.
+struct FoundHead {
+    head: Bytes,
+    seal: Seal,
+    /// Whether the head itself is missing or damaged.
+    is_copy: bool,
+}
+
+impl FoundHead {
+    fn of(self, objects: Objects) -> BucketStore {
+        let Self { head, seal, is_copy: lost_head } = self;
+        let (conditional, newer) = (ConditionalWrites::default(), Mutex::default());
+        BucketStore { objects, seal, head, lost_head, conditional, newer }
+    }
+}
+
+/// Reads the object `name` as the head of a store.
+fn judge_head(objects: &Objects, key: &StoreKey, name: &str, head: Bytes) -> Result<FoundHead, BucketError> {
+    let url = || objects.url.clone();
+    let magic = head.strip_prefix(HEAD_MAGIC).and_then(|rest| rest.split_first_chunk::<4>());
+    let Some((version, rest)) = magic else { return Err(BucketError::Foreign(url())) };
+    let version = u32::from_le_bytes(*version);
+    if version != VERSION {
+        return Err(BucketError::Version { url: url(), version, known: VERSION });
+    }
+    let Some((id, sealed)) = rest.split_first_chunk::<16>().filter(|_| head.len() == HEAD_BYTES) else {
+        return Err(objects.damaged(name, "it does not have the length that this program writes"));
+    };
+    let seal = Seal::new(key, id);
+    match seal.open(&head[..head.len() - sealed.len()], sealed) {
+        Some(_) => Ok(FoundHead { head, seal, is_copy: false }),
+        None => Err(BucketError::WrongKey(url())),
+    }
+}
+
 /// A store that is open.
 pub struct BucketStore {
     pub(crate) objects: Objects,
     pub(crate) seal: Seal,
     head: Bytes,
+    /// Whether only the copy of the head is right.
+    lost_head: bool,
     conditional: ConditionalWrites,
     /// What a prune by others has left, if it removed something that was read.
     pub(crate) newer: Mutex<Option<NewerIndex>>,
@@ -62,11 +97,26 @@ impl BucketStore {
     /// # Errors
     /// If there is none, it cannot be read, or the key is another one.
     pub fn open(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
-        let objects = Objects::connect(url)?;
-        match objects.get(HEAD, MAX_NEW_BYTES)? {
-            Some(head) => Self::known(objects, key, &head),
+        let objects = Objects::connect(url, never())?;
+        match Self::find(&objects, key)? {
+            Some(found) => Ok(found.of(objects)),
             None if has_parts(&objects)? => Err(BucketError::NoHead(url.clone())),
             None => Err(BucketError::NoStore(url.clone())),
+        }
+    }
+
+    /// Finds the store by its head, or else by the copy of it.
+    fn find(objects: &Objects, key: &StoreKey) -> Result<Option<FoundHead>, BucketError> {
+        let read = |name| {
+            objects.get(name, MAX_NEW_BYTES)?.map(|head| judge_head(objects, key, name, head)).transpose()
+        };
+        match read(HEAD) {
+            Ok(Some(found)) => Ok(Some(found)),
+            Err(error @ BucketError::Version { .. }) => Err(error),
+            missing_or_damaged => match read(HEAD_COPY) {
+                Ok(Some(copy)) => Ok(Some(FoundHead { is_copy: true, ..copy })),
+                _ => missing_or_damaged,
+            },
         }
     }
 
@@ -75,17 +125,26 @@ impl BucketStore {
     /// # Errors
     /// If it cannot be read or made, or the key is another one.
     pub fn open_or_make(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
-        Self::make(Objects::connect(url)?, key)
+        Self::open_or_make_until(url, key, never())
+    }
+
+    /// Does the same for a run, of which no request goes on after `stop`.
+    pub(crate) fn open_or_make_until(
+        url: &BucketUrl,
+        key: &StoreKey,
+        stop: Stop,
+    ) -> Result<Self, BucketError> {
+        Self::make(Objects::connect(url, stop)?, key)
     }
 
     fn make(objects: Objects, key: &StoreKey) -> Result<Self, BucketError> {
-        if let Some(head) = objects.get(HEAD, MAX_NEW_BYTES)? {
-            return Self::known(objects, key, &head);
+        if let Some(found) = Self::find(&objects, key)? {
+            return Ok(found.of(objects));
         }
         if !objects.list("", true)?.is_empty() {
             // They may be those of a store that another writer has just made.
-            return match objects.get(HEAD, MAX_NEW_BYTES)? {
-                Some(head) => Self::known(objects, key, &head),
+            return match Self::find(&objects, key)? {
+                Some(found) => Ok(found.of(objects)),
                 None if has_parts(&objects)? => Err(BucketError::NoHead(objects.url.clone())),
                 None => Err(BucketError::Foreign(objects.url.clone())),
             };
@@ -96,37 +155,34 @@ impl BucketStore {
         head.extend_from_slice(&sealed);
         objects.put_new(HEAD, &Bytes::from(head))?;
         // Another writer may have made it first.
-        let head = objects.get(HEAD, MAX_NEW_BYTES)?.ok_or_else(|| objects.missing(HEAD))?;
-        Self::known(objects, key, &head)
+        let found = Self::find(&objects, key)?.ok_or_else(|| objects.missing(HEAD))?;
+        Ok(found.of(objects))
     }
 
-    fn known(objects: Objects, key: &StoreKey, head: &Bytes) -> Result<Self, BucketError> {
-        let url = || objects.url.clone();
-        let Some((version, rest)) =
-            head.strip_prefix(HEAD_MAGIC).and_then(|rest| rest.split_first_chunk::<4>())
-        else {
-            return Err(BucketError::Foreign(url()));
-        };
-        let version = u32::from_le_bytes(*version);
-        if version != VERSION {
-            return Err(BucketError::Version { url: url(), version, known: VERSION });
+    /// Checks, before this process writes, that the server refuses what others have written first. Writes the head or its
+    /// copy again where one is lost.
+    pub(crate) fn check_conditional(&self) -> Result<(), BucketError> {
+        if self.conditional.check(&self.objects, &[HEAD_COPY, HEAD], &self.head)? && self.lost_head {
+            self.objects.wait(self.objects.put(HEAD, self.head.clone()))??;
         }
-        match rest.split_first_chunk::<16>().filter(|_| head.len() == HEAD_BYTES) {
-            None => Err(objects.damaged(HEAD, "it does not have the length that this program writes")),
-            Some((id, sealed)) => {
-                let seal = Seal::new(key, id);
-                if seal.open(&head[..head.len() - sealed.len()], sealed).is_none() {
-                    return Err(BucketError::WrongKey(url()));
+        Ok(())
+    }
+
+    /// Returns what is wrong with the head and its copy, and with `heals` writes such a one again.
+    pub(crate) fn check_heads(&self, heals: bool) -> Result<Vec<BucketError>, BucketError> {
+        let mut wrong = Vec::new();
+        for name in [HEAD, HEAD_COPY] {
+            let there = self.objects.get(name, MAX_NEW_BYTES)?;
+            // Stores of earlier versions have no copy until they are written to.
+            let is_right = there.as_ref().map_or(name == HEAD_COPY, |there| *there == self.head);
+            if !is_right {
+                wrong.push(self.objects.damaged(name, "it is not what this program has written"));
+                if heals {
+                    self.objects.wait(self.objects.put(name, self.head.clone()))??;
                 }
-                let (conditional, newer) = (ConditionalWrites::default(), Mutex::default());
-                Ok(Self { objects, seal, head: head.clone(), conditional, newer })
             }
         }
-    }
-
-    /// Checks, before this process writes, that the server refuses what others have written first.
-    pub(crate) fn check_conditional(&self) -> Result<(), BucketError> {
-        self.conditional.check(&self.objects, HEAD, &self.head)
+        Ok(wrong)
     }
 
     /// Returns its place.
@@ -224,7 +280,7 @@ impl BucketStore {
         let mut bytes = Vec::new();
         packs.iter().for_each(|pack| pack.encode(&mut bytes));
         let sealed = self.seal.seal(path.as_bytes(), &bytes)?;
-        self.objects.runtime().block_on(self.objects.put(&path, sealed.into()))?;
+        self.objects.wait(self.objects.put(&path, sealed.into()))??;
         Ok(name)
     }
 }

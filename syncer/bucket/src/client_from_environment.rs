@@ -96,8 +96,10 @@ fn read(key: &Key, value: &str) -> Result<String, String> {
 
 /// Returns a URL as requests can be made to it.
 fn address(typed: &str) -> Result<String, String> {
-    let is_address =
-        |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host() && url.username().is_empty();
+    let is_bare = |url: &Url| {
+        url.username().is_empty() && url.password().is_none() && url.query().or(url.fragment()).is_none()
+    };
+    let is_address = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host() && is_bare(url);
     let url = Url::parse(typed).ok().filter(is_address).map(String::from);
     let url = url.ok_or("is no address: write https://HOST, or http://HOST:PORT for a server without TLS")?;
     Ok(if typed.ends_with('/') { url } else { url.trim_end_matches('/').into() })
@@ -123,6 +125,8 @@ mod tests {
             ("AWS_ENDPOINT_URL_S3", "https://", "write https://HOST"),
             ("AWS_ENDPOINT_URL_S3", "https://host:99999", "write https://HOST"),
             ("AWS_ENDPOINT_URL_STS", "foo", "write https://HOST"),
+            ("AWS_ENDPOINT_URL", "https://:secret@host", "write https://HOST"),
+            ("AWS_ENDPOINT_URL", "https://host?x=y", "write https://HOST"),
             ("AWS_ACCESS_KEY_ID", "one\ntwo", "line break"),
             ("AWS_SESSION_TOKEN", "t\u{f6}ken", "no request can carry"),
             ("AWS_REGION", "us east", "no name of a region"),

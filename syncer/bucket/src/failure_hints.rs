@@ -7,6 +7,9 @@ use super::trusted_authorities::{in_chain, tls_failure};
 
 pub(crate) const AGAIN: &str = "run the command again: what has arrived is not sent again";
 
+/// What is left to do after an answer whose words say what is wrong with the request.
+pub(crate) const BAD_REQUEST: &str = "see what the server says, and in its settings of this bucket";
+
 const UNREACHABLE: &str = "see that AWS_ENDPOINT_URL is right, or AWS_REGION with Amazon S3, and that the server runs; then \
                            run the command again";
 const NO_TLS: &str =
@@ -18,10 +21,11 @@ const KEYS: &str = "see that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are tho
 const TOKEN: &str =
     "set AWS_SESSION_TOKEN to the token of these keys, or get new ones: it ends with its session";
 const REGION: &str = "set AWS_REGION to the region of the bucket";
+const QUOTA: &str = "make room in the bucket, or have its quota raised";
 const NAME: &str = "a bucket's name has 3 to 63 lower-case letters, digits, dots and dashes";
 
 /// The codes by which a store refuses what another try would not get either.
-const REFUSALS: [(&str, &str); 14] = [
+const REFUSALS: [(&str, &str); 15] = [
     ("AccessDenied", RIGHTS),
     ("AuthorizationHeaderMalformed", REGION),
     ("ExpiredToken", TOKEN),
@@ -30,6 +34,7 @@ const REFUSALS: [(&str, &str); 14] = [
     ("InvalidBucketName", NAME),
     ("InvalidToken", TOKEN),
     ("PermanentRedirect", REGION),
+    ("QuotaExceeded", QUOTA),
     ("SignatureDoesNotMatch", KEYS),
     ("TokenRefreshRequired", TOKEN),
     // These are of MinIO, and of versitygw, whose status is 404.

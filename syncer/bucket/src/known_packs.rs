@@ -8,7 +8,7 @@ use super::{
     blob::{BlobId, BlobKind, ContentPart, decode_parts},
     bucket_error::BucketError,
     bucket_store::{BucketStore, LostIndex, MAX_TRIES, ReadIndexes},
-    object_folders::PACKS,
+    object_names::PACKS,
     object_requests::Listed,
     pack_index::{BlobIndex, ObjectName, PackIndex, PackOffset},
     read_list::ReadList,

@@ -51,7 +51,7 @@ impl SendingMark {
         };
         let path = format!("{SENDING}/{}", name.text());
         let sealed = store.seal.seal(path.as_bytes(), &self.since.to_le_bytes())?;
-        store.objects.runtime().block_on(store.objects.put(&path, sealed.into()))?;
+        store.objects.wait(store.objects.put(&path, sealed.into()))??;
         (self.written, self.is_due) = ((Instant::now(), Some(name)), false);
         Ok(())
     }

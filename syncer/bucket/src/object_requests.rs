@@ -4,10 +4,14 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use contract::BucketUrl;
-use futures::{StreamExt as _, TryStreamExt as _, stream, stream::BoxStream};
+use futures::{
+    FutureExt as _, StreamExt as _, TryFutureExt as _, TryStreamExt as _,
+    future::{self, BoxFuture, Shared},
+    stream::{self, BoxStream},
+};
 use object_store::{
-    ClientConfigKey, Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode,
-    PutPayload, RetryConfig, aws::AmazonS3ConfigKey, path::Path,
+    Error, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload,
+    RetryConfig, path::Path,
 };
 use tokio::runtime::Runtime;
 
@@ -20,8 +24,8 @@ use super::{
 /// Requests that are answered at the same time.
 pub(crate) const REQUESTS: usize = 8;
 
-/// The longest that one request may take, which is that of a pack on a slow line.
-const REQUEST_TIMEOUT: &str = "10 minutes";
+/// The longest that one request may take, unless AWS_TIMEOUT says otherwise: that of a pack on a line of 250 kbit/s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The tries of a request, and how long they may take together.
 const MAX_RETRIES: usize = 20;
@@ -40,6 +44,9 @@ const MAX_LISTED: usize = 4 << 20;
 /// What the client says of an answer that there is no such object, whatever has answered.
 const HTTP_NOT_FOUND: &str = "status code: 404";
 
+/// What the client says of an answer that the request is wrong.
+const HTTP_BAD_REQUEST: &str = "status code: 400";
+
 /// What is wrong with an object that ends before what is read of it.
 const SHORTER: &str = "it is shorter than it was";
 
@@ -50,6 +57,15 @@ pub(crate) struct Objects {
     endpoint: Option<String>,
     store: Arc<dyn ObjectStore>,
     runtime: Runtime,
+    stop: Stop,
+}
+
+/// Is over when a run is told to stop, and its requests with it.
+pub(crate) type Stop = Shared<BoxFuture<'static, ()>>;
+
+/// Returns what never stops: a command ends at once by its signals.
+pub(crate) fn never() -> Stop {
+    future::pending().boxed().shared()
 }
 
 /// An object as it is listed.
@@ -64,29 +80,26 @@ pub(crate) struct Listed {
 
 impl Objects {
     /// Sets up requests by the environment's settings.
-    pub(crate) fn connect(url: &BucketUrl) -> Result<Self, BucketError> {
+    pub(crate) fn connect(url: &BucketUrl, stop: Stop) -> Result<Self, BucketError> {
         if !client_from_environment::has_credentials() {
             return Err(BucketError::NoCredentials(url.clone()));
         }
         let retry =
             RetryConfig { max_retries: MAX_RETRIES, retry_timeout: RETRY_TIMEOUT, ..RetryConfig::default() };
-        let mut builder = client_from_environment::client(trust(url)?)?
+        let builder = client_from_environment::client(trust(url)?.with_timeout(REQUEST_TIMEOUT))?
             .with_bucket_name(&url.bucket)
             .with_retry(retry)
             .with_http_connector(OneTryIfRefused);
-        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-        if builder.get_config_value(&timeout).is_none() {
-            builder = builder.with_config(timeout, REQUEST_TIMEOUT);
-        }
         let endpoint = client_from_environment::endpoint(&builder);
         let store = builder.build().map_err(|source| BucketError::Setup { url: url.clone(), source })?;
-        Self::of(url.clone(), endpoint, Arc::new(store))
+        Self::of(url.clone(), endpoint, Arc::new(store), stop)
     }
 
     fn of(
         url: BucketUrl,
         endpoint: Option<String>,
         store: Arc<dyn ObjectStore>,
+        stop: Stop,
     ) -> Result<Self, BucketError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -94,7 +107,7 @@ impl Objects {
             .enable_all()
             .build()
             .map_err(BucketError::Runtime)?;
-        Ok(Self { url, endpoint, store, runtime })
+        Ok(Self { url, endpoint, store, runtime, stop })
     }
 
     fn path(&self, name: &str) -> Path {
@@ -106,9 +119,24 @@ impl Objects {
         &self.runtime
     }
 
+    /// Waits for requests.
+    ///
+    /// # Errors
+    /// If the run is told to stop meanwhile.
+    pub(crate) fn wait<T>(&self, requests: impl Future<Output = T>) -> Result<T, BucketError> {
+        let stop = self.stop.clone();
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                done = requests => Ok(done),
+                () = stop => Err(self.lost("reach", "", "the run was told to stop")),
+            }
+        })
+    }
+
     /// Reads an object of at most `max` bytes; `None` if there is none.
     pub(crate) fn get(&self, name: &str, max: u64) -> Result<Option<Bytes>, BucketError> {
-        match self.runtime.block_on(self.read(name, None, max)) {
+        match self.wait(self.read(name, None, max))? {
             Err(BucketError::Missing { .. }) => Ok(None),
             read => read.map(Some),
         }
@@ -116,7 +144,7 @@ impl Objects {
 
     /// Reads a range of an object.
     pub(crate) fn get_range(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
-        self.runtime.block_on(self.read_range(name, range))
+        self.wait(self.read_range(name, range))?
     }
 
     /// Reads these ranges of objects in their order, some at the same time, and passes each on with its number.
@@ -131,7 +159,7 @@ impl Objects {
         };
         let mut reads = stream::iter(ranges.iter().map(read)).buffered(REQUESTS);
         let mut nth = 0;
-        while let Some(bytes) = self.runtime.block_on(reads.next()) {
+        while let Some(bytes) = self.wait(reads.next())? {
             take(nth, bytes)?;
             nth += 1;
         }
@@ -164,7 +192,7 @@ impl Objects {
     pub(crate) fn put_new(&self, name: &str, bytes: &Bytes) -> Result<bool, BucketError> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let Err(error) = self.try_to_create(name, bytes) else { return Ok(true) };
+            let Err(error) = self.try_to_create(name, bytes)? else { return Ok(true) };
             // An answer that was lost leaves it open whether the object was written; its bytes are like no other's.
             let is_taken = matches!(error, Error::AlreadyExists { .. });
             match (self.get(name, MAX_NEW_BYTES)?, self.failed("write", name, &error)) {
@@ -172,7 +200,7 @@ impl Objects {
                 (Some(_), _) => return Ok(false),
                 // The object is gone again: others have gone on.
                 (None, _) if is_taken => return Ok(false),
-                (None, BucketError::Lost { .. }) if pause <= LAST_PAUSE => self.wait(&mut pause),
+                (None, BucketError::Lost { .. }) if pause <= LAST_PAUSE => self.pause(&mut pause)?,
                 (None, error) => return Err(error),
             }
         }
@@ -183,11 +211,11 @@ impl Objects {
     pub(crate) fn refuses_to_overwrite(&self, name: &str, same: &Bytes) -> Result<bool, BucketError> {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.try_to_create(name, same) {
+            match self.try_to_create(name, same)? {
                 Ok(()) => return Ok(false),
                 Err(Error::AlreadyExists { .. }) => return Ok(true),
                 Err(error) => match self.failed("write", name, &error) {
-                    BucketError::Lost { .. } if pause <= LAST_PAUSE => self.wait(&mut pause),
+                    BucketError::Lost { .. } if pause <= LAST_PAUSE => self.pause(&mut pause)?,
                     error => return Err(error),
                 },
             }
@@ -195,16 +223,17 @@ impl Objects {
     }
 
     /// Asks once to write an object if there is none of this name.
-    fn try_to_create(&self, name: &str, bytes: &Bytes) -> object_store::Result<()> {
+    fn try_to_create(&self, name: &str, bytes: &Bytes) -> Result<object_store::Result<()>, BucketError> {
         let (path, payload) = (self.path(name), PutPayload::from(bytes.clone()));
         let put = self.store.put_opts(&path, payload, PutMode::Create.into());
-        self.runtime.block_on(put).map(|_| ())
+        self.wait(put.map_ok(|_| ()))
     }
 
     /// Waits before the next try, and longer before the one after it.
-    fn wait(&self, pause: &mut Duration) {
-        self.runtime.block_on(async { tokio::time::sleep(*pause).await });
+    pub(crate) fn pause(&self, pause: &mut Duration) -> Result<(), BucketError> {
+        self.wait(async { tokio::time::sleep(*pause).await })?;
         *pause *= 2;
+        Ok(())
     }
 
     /// Lists the objects of a folder in the order of their names: all, or the first page only.
@@ -213,7 +242,7 @@ impl Objects {
         let prefix = self.path(folder);
         let objects = self.store.list(Some(&prefix));
         let objects = if first { objects.take(PAGE).boxed() } else { objects };
-        let listed = self.runtime.block_on(collect(objects, MAX_LISTED));
+        let listed = self.wait(collect(objects, MAX_LISTED))?;
         let found = listed.map_err(|error| self.failed("list", folder, &error))?;
         let found =
             found.ok_or_else(|| self.lost("list", folder, "it lists more objects than a store has"))?;
@@ -241,7 +270,7 @@ impl Objects {
             Ok(())
         };
         let name = names.first().map_or("", String::as_str);
-        self.runtime.block_on(removing).map_err(|error| self.failed("remove", name, &error))
+        self.wait(removing)?.map_err(|error| self.failed("remove", name, &error))
     }
 
     /// Returns the error for an object that is not what the store has written.
@@ -296,12 +325,21 @@ impl Objects {
                 let code = code.unwrap_or("404 Not Found, without a word of S3");
                 refused(code, failure_hints::refusal(code).unwrap_or(failure_hints::other_refusal(true)))
             }
+            // What a server without the condition answers.
+            (_, Some("NotImplemented")) if operation == "write" => {
+                BucketError::NotConditional(self.url.clone())
+            }
             (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, code) => {
                 let code = code.unwrap_or("the credentials are wrong or lack the right");
                 refused(code, failure_hints::refusal(code).unwrap_or(failure_hints::other_refusal(false)))
             }
             (_, Some(code)) => match failure_hints::refusal(code) {
                 Some(hint) => refused(code, hint),
+                // Another try would get the same answer.
+                None if text.contains(HTTP_BAD_REQUEST) => {
+                    let said = between(&text, "<Message>", "</Message>").unwrap_or_default();
+                    refused(format!("{code} {said}").trim_end(), failure_hints::BAD_REQUEST)
+                }
                 None => self.lost(operation, object, &format!("it answers {code}")),
             },
             (_, None) => self.unanswered(operation, object, source),
@@ -337,11 +375,15 @@ fn innermost(error: &dyn std::error::Error) -> String {
     causes.last().map_or_else(String::new, ToString::to_string)
 }
 
-/// Returns the code that an answer in XML has.
+/// Returns the code that an answer in XML has, or that one for an object of many has, which the client puts in brackets.
 fn code_in(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("<Code>")?;
-    let (code, _) = rest.split_once("</Code>")?;
+    let code = between(text, "<Code>", "</Code>").or_else(|| between(text, "(code: ", ")"))?;
     code.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(code)
+}
+
+fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(before)?;
+    rest.split_once(after).map(|(found, _)| found)
 }
 
 #[cfg(test)]
@@ -354,7 +396,7 @@ mod tests {
         /// Makes a bucket that is gone with its process.
         pub(crate) fn in_memory() -> Self {
             let store = object_store::memory::InMemory::new();
-            Self::of("s3://memory/of/web".parse().unwrap(), None, Arc::new(store)).unwrap()
+            Self::of("s3://memory/of/web".parse().unwrap(), None, Arc::new(store), never()).unwrap()
         }
     }
 
@@ -370,5 +412,20 @@ mod tests {
         let endless = || stream::repeat_with(move || Ok(object())).boxed();
         assert_eq!(block_on(collect(endless(), 3)).unwrap(), None);
         assert_eq!(block_on(collect(endless().take(3).boxed(), 3)).unwrap(), Some(vec![object(); 3]));
+    }
+
+    #[test]
+    fn the_code_of_an_answer_is_found_in_both_of_its_forms() {
+        assert_eq!(code_in("a <Code>AccessDenied</Code>"), Some("AccessDenied"));
+        assert_eq!(code_in("cannot delete a: Access Denied (code: AccessDenied)"), Some("AccessDenied"));
+        assert_eq!((code_in("<Code>no code</Code>"), code_in("nothing")), (None, None));
+    }
+
+    #[test]
+    fn a_run_that_is_told_to_stop_waits_for_no_answer() {
+        let mut objects = Objects::in_memory();
+        assert_eq!(objects.wait(async { 1 }).unwrap(), 1);
+        objects.stop = future::ready(()).boxed().shared();
+        assert!(objects.wait(future::pending::<()>()).is_err());
     }
 }

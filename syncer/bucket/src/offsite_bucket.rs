@@ -6,6 +6,7 @@ use std::{
 };
 
 use contract::{BucketUrl, StoreKey, chain};
+use futures::FutureExt as _;
 use syncer::snapshot::{
     Roots, Snapshot, SnapshotError, SnapshotId,
     check::ReadPace,
@@ -45,12 +46,16 @@ impl std::fmt::Debug for OffsiteBucket {
 }
 
 impl OffsiteBucket {
-    /// Opens the store at `url`, and makes it if the place is empty.
+    /// Opens the store at `url`, and makes it if the place is empty. No request goes on after `stop`.
     ///
     /// # Errors
     /// If it cannot be read or made, or the key is another one.
-    pub fn open(url: &BucketUrl, key: &StoreKey) -> Result<Self, BucketError> {
-        let store = Arc::new(BucketStore::open_or_make(url, key)?);
+    pub fn open(
+        url: &BucketUrl,
+        key: &StoreKey,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<Self, BucketError> {
+        let store = Arc::new(BucketStore::open_or_make_until(url, key, stop.boxed().shared())?);
         let WritableStore { list, packs, .. } = packs_of(&store)?;
         Ok(Self { store, list, packs, sender: ContentSender::new(0), written: 0 })
     }
@@ -180,7 +185,7 @@ impl OffsiteStore for OffsiteBucket {
     fn verify(&mut self, of: u64, pace: &ReadPace<'_>) -> Result<VerifiedShare, SnapshotError> {
         // Where nothing can be noted, the next run checks this part again.
         let CheckedTurn { part, checked, noted: _ } =
-            verify_in_turn(&self.store, of, pace).map_err(offsite)?;
+            verify_in_turn(&self.store, of, pace, true).map_err(offsite)?;
         Ok(VerifiedShare { part, verified: checked.verified })
     }
 }

@@ -6,7 +6,7 @@ use volferry_core::codec::{DecodeError, Reader, put_varint};
 
 use super::{
     blob::{BlobId, MAX_BLOB},
-    object_folders::{INDEXES, PACKS},
+    object_names::{INDEXES, PACKS},
     seal::SEAL_BYTES,
 };
 

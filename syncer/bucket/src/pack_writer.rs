@@ -4,7 +4,11 @@
 //! "vfpack" 'b' 1 · sealed blobs… · sealed index of these blobs · its length u32
 //! ```
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use syncer::snapshot::store::{Folder, FolderId};
@@ -29,6 +33,9 @@ pub(crate) const PACK_BYTES: usize = 16 << 20;
 
 /// Packs that are on their way at the same time; each is in memory.
 const PUTS: usize = 4;
+
+/// A pack that takes so long has the line for itself, since a request that takes too long begins anew.
+const SLOW_PUT: Duration = Duration::from_secs(15);
 
 /// Returns what a blob is sealed for.
 pub(crate) fn blob_place(pack: ObjectName, offset: u64, id: &BlobId) -> Vec<u8> {
@@ -55,7 +62,10 @@ pub(crate) struct PackWriter {
     store: Arc<BucketStore>,
     folders: Option<OpenPack>,
     contents: Option<OpenPack>,
-    puts: JoinSet<Result<(), BucketError>>,
+    /// Packs on their way, each with how long it took.
+    puts: JoinSet<Result<Duration, BucketError>>,
+    /// So many packs share the line.
+    at_a_time: usize,
     mark: SendingMark,
     /// What is known to be in the store, with what is on its way.
     pub index: BlobIndex,
@@ -81,6 +91,7 @@ impl PackWriter {
             folders: None,
             contents: None,
             puts: JoinSet::new(),
+            at_a_time: 1,
             mark: SendingMark::begin(None),
             listed: index.packs().len(),
             index,
@@ -160,20 +171,25 @@ impl PackWriter {
         let end = self.store.seal.seal(path.as_bytes(), &end)?;
         bytes.extend_from_slice(&end);
         bytes.extend_from_slice(&(end.len() as u32).to_le_bytes());
-        while self.puts.len() >= PUTS {
+        while self.puts.len() >= self.at_a_time {
             self.await_one()?;
         }
         self.written += bytes.len() as u64;
         self.unpublished.push(index);
         let store = Arc::clone(&self.store);
-        let put = async move { store.objects.put(&path, Bytes::from(bytes)).await };
+        let put = async move {
+            let began = Instant::now();
+            store.objects.put(&path, Bytes::from(bytes)).await.map(|()| began.elapsed())
+        };
         self.puts.spawn_on(put, self.store.objects.runtime().handle());
         Ok(())
     }
 
     fn await_one(&mut self) -> Result<(), BucketError> {
-        let joined = self.store.objects.runtime().block_on(self.puts.join_next());
-        joined.unwrap_or(Ok(Ok(()))).unwrap_or_else(|failed| Err(BucketError::Runtime(failed.into())))
+        let joined = self.store.objects.wait(self.puts.join_next())?.unwrap_or(Ok(Ok(Duration::ZERO)));
+        let took = joined.unwrap_or_else(|failed| Err(BucketError::Runtime(failed.into())))?;
+        self.at_a_time = if took < SLOW_PUT { PUTS } else { 1 };
+        Ok(())
     }
 
     /// Goes on with the newest list after others have pruned, and returns it. Returns `None` if a pack that was sent is
@@ -219,5 +235,14 @@ impl PackWriter {
             self.await_one()?;
         }
         Ok(())
+    }
+}
+
+impl Drop for PackWriter {
+    /// Ends the packs that are on their way. One that outlived the store would end its runtime from within.
+    fn drop(&mut self) {
+        self.puts.abort_all();
+        let ended = async { while self.puts.join_next().await.is_some() {} };
+        self.store.objects.runtime().block_on(ended);
     }
 }

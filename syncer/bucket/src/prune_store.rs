@@ -4,12 +4,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
-use syncer::{
-    entry::Time,
-    snapshot::{Roots, SnapshotError, SnapshotId},
-};
+use syncer::snapshot::{Roots, Snapshot, SnapshotError, SnapshotId};
 
 use super::{
     blob::{BlobId, BlobKind, ContentPart},
@@ -17,10 +15,11 @@ use super::{
     bucket_store::BucketStore,
     known_packs::KnownPacks,
     leftover_objects::KeptUnlisted,
-    object_folders::INDEXES,
+    object_names::INDEXES,
     object_requests::Listed,
     pack_index::{BlobIndex, ObjectName, PackIndex, PackOffset, PackedBlob, index_path, pack_path},
     pack_writer::{PACK_BYTES, PackWriter},
+    seal::random,
     store_list::StoreList,
     tree_walk::TreeWalk,
 };
@@ -45,24 +44,24 @@ pub struct PrunedStore {
     pub packs: u64,
 }
 
-/// Forgets snapshots, or brings them back with `None`.
+/// Edits the snapshots of the list that `choose` finds, and returns the new list and which they are.
 ///
 /// # Errors
-/// If one of them is pinned; if the list cannot be changed.
-pub fn forget(
+/// If one of them cannot be chosen or edited so; if the list cannot be changed.
+pub fn change_list(
     store: &BucketStore,
-    choose: &dyn Fn(&Roots) -> Result<BTreeSet<SnapshotId>, SnapshotError>,
-    when: Option<Time>,
-) -> Result<Roots, BucketError> {
+    choose: &dyn Fn(&Roots) -> Result<Vec<SnapshotId>, SnapshotError>,
+    edit: &dyn Fn(&mut Snapshot) -> Result<(), SnapshotError>,
+) -> Result<(Roots, Vec<SnapshotId>), BucketError> {
+    let mut chosen = Vec::new();
     let list = store.change(&mut |list| {
-        let chosen = choose(&list.roots)?;
-        let snapshots = list.roots.snapshots.iter_mut().filter(|it| chosen.contains(&it.id));
-        for snapshot in snapshots {
-            snapshot.forget(when)?;
+        chosen = choose(&list.roots)?;
+        for id in &chosen {
+            list.roots.get_mut(*id).map_or(Ok(()), edit)?;
         }
         Ok(true)
     })?;
-    Ok(list.roots)
+    Ok((list.roots, chosen))
 }
 
 /// Removes the snapshots that `judge` names, and the packs that no other one needs.
@@ -75,7 +74,10 @@ pub fn prune_store(
     judge: &dyn Fn(&Roots) -> Result<BTreeSet<SnapshotId>, SnapshotError>,
     is_dry: bool,
 ) -> Result<PrunedStore, BucketError> {
-    for _ in 0..MAX_BEGINNINGS {
+    for nth in 0..MAX_BEGINNINGS {
+        if nth > 0 {
+            store.objects.pause(&mut pause_after(nth)?)?;
+        }
         let mut known = store.known_packs()?;
         // Packs that only a lost index names look like those of a copy that was cut off.
         if let Some(error) = known.take_around().pop() {
@@ -83,7 +85,13 @@ pub fn prune_store(
         }
         let KnownPacks { list, index, .. } = &known;
         let gone = judge(&list.roots)?;
-        let used = used_blobs(store, list, index, &gone)?;
+        let used = match used_blobs(store, list, index, &gone) {
+            // Another prune may have removed the trees of snapshots that it dropped.
+            Err(error) if error.is_of_an_object() && store.list()?.roots.changes != list.roots.changes => {
+                continue;
+            }
+            used => used?,
+        };
         let kept = KeptUnlisted::read(store)?;
         let plan = PackPlan::new(&known, &used, kept.packs_since);
         if is_dry {
@@ -94,6 +102,12 @@ pub fn prune_store(
         }
     }
     Err(BucketError::Contended(store.url().clone()))
+}
+
+/// Returns a pause before a prune begins again, of any length up to a bound that doubles: others wait for another time.
+fn pause_after(nth: usize) -> Result<Duration, BucketError> {
+    let most_ms = 100_u64 << nth;
+    Ok(Duration::from_millis(u64::from_le_bytes(random()?) % most_ms))
 }
 
 /// Finds the blobs that the snapshots need that stay.

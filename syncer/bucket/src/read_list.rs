@@ -5,7 +5,7 @@ use syncer::snapshot::Roots;
 use super::{
     bucket_error::BucketError,
     bucket_store::{BucketStore, MAX_TRIES, NOT_SEALED, VERSION},
-    object_folders::{INDEXES, LISTS, PACKS},
+    object_names::{INDEXES, LISTS, PACKS},
     object_requests::MAX_NEW_BYTES,
     store_list::{StoreList, changes_of, list_path},
 };

@@ -7,7 +7,7 @@ use syncer::snapshot::{Roots, SnapshotId};
 use volferry_core::codec::{DecodeError, Reader, put_varint};
 
 use super::{
-    object_folders::LISTS,
+    object_names::LISTS,
     pack_index::{ObjectName, PackOffset},
 };
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use syncer::snapshot::{
-    Roots, SnapshotError,
+    Roots, Snapshot, SnapshotError,
     check::{Damage, DamageNames, ReadPace, StoreShare, Verified},
     store::{ContentRef, Folder, FolderId},
 };
@@ -37,8 +37,8 @@ pub struct VerifiedStore {
     pub around: Vec<BucketError>,
 }
 
-/// Checks the contents of a part of a store, those that its list names as damaged, and all directories, and names in
-/// the list what is damaged.
+/// Checks the contents of a part of a store, those that its list names as damaged, and all directories. With `notes`,
+/// names in the list what is damaged.
 ///
 /// # Errors
 /// If the store does not answer, or no list can be read; if `pace` is told to stop.
@@ -46,9 +46,11 @@ pub fn verify_store(
     store: &BucketStore,
     share: StoreShare,
     pace: &ReadPace<'_>,
+    notes: bool,
 ) -> Result<VerifiedStore, BucketError> {
     let mut known = store.known_to_read()?;
-    let around = known.take_around();
+    let mut around = known.take_around();
+    around.extend(store.check_heads(notes)?);
     let mut check = StoreCheck::new(store, &known);
     let damage = |error: &BucketError| Damage::elsewhere(error.object().to_owned(), error.to_string());
     check.done.damaged.extend(around.iter().map(damage));
@@ -56,14 +58,18 @@ pub fn verify_store(
     let (mut roots, now) = (known.list.roots.clone(), store.list_to_read()?.list.roots);
     // A prune may have removed some meanwhile.
     roots.snapshots.retain(|it| it.forgotten.is_none() && now.get(it.id).is_some());
-    let mut walk = TreeWalk::new(store, &known.index);
-    for snapshot in &roots.snapshots {
-        walk.walk(snapshot.tree.id, &mut |_, id, folder| {
-            let bytes = folder.as_ref().map_or(0, |folder| folder.listing.encoded_len() as u64);
-            pace.spend(bytes).map_err(|error| stopped(store, error))?;
-            check.folder(id, folder)
-        })?;
+    // Folders of snapshots that a prune drops while they are walked may go, and are no damage.
+    let mut lacking = check.folders(&roots, pace)?;
+    for _ in 0..MAX_WALKS {
+        let is_there = |ids: &Roots, it: &Snapshot| ids.get(it.id).is_some();
+        let now = if lacking.is_empty() { roots.clone() } else { store.list_to_read()?.list.roots };
+        if roots.snapshots.iter().all(|it| is_there(&now, it)) {
+            break;
+        }
+        roots.snapshots.retain(|it| is_there(&now, it));
+        lacking = check.folders(&roots, pace)?;
     }
+    lacking.iter().for_each(|(id, error)| check.note_bad(*id, error));
     if !check.bad.is_empty() {
         let mut names = DamageNames::at_most(MAX_NAMED);
         for snapshot in &roots.snapshots {
@@ -71,8 +77,12 @@ pub fn verify_store(
             check.name_paths(snapshot.tree.id, &mut names)?;
         }
     }
-    Ok(VerifiedStore { noted: check.note(), verified: check.done, roots, around })
+    let noted = if notes { check.note() } else { Ok(()) };
+    Ok(VerifiedStore { noted, verified: check.done, roots, around })
 }
+
+/// How often folders are walked again because a prune has dropped snapshots meanwhile.
+const MAX_WALKS: usize = 4;
 
 /// The largest number of damaged blobs that a list names, which takes 2 MB. Others are named when these are replaced.
 const MAX_NOTED: usize = 100_000;
@@ -90,6 +100,8 @@ struct StoreCheck<'a> {
     /// The numbers of damaged objects.
     objects: HashMap<String, usize>,
     done: Verified,
+    /// The folders among the objects that were checked.
+    folders: u64,
     /// Where damaged blobs are that the list does not name.
     found: BTreeSet<PackOffset>,
     /// Where the list names damaged blobs that are right, or that were replaced.
@@ -103,7 +115,7 @@ impl<'a> StoreCheck<'a> {
         let used: BTreeSet<PackOffset> = used.filter(|at| known.list.damaged.contains(at)).collect();
         let right = known.list.damaged.difference(&used).copied().collect();
         let found = BTreeSet::new();
-        Self { store, known, index: &known.index, bad, objects, done, found, right }
+        Self { store, known, index: &known.index, bad, objects, done, folders: 0, found, right }
     }
 
     /// Names what was found damaged in the list, and no longer what was found right.
@@ -187,18 +199,41 @@ impl<'a> StoreCheck<'a> {
         }
     }
 
+    /// Checks the folders of all snapshots, and returns what is damaged or missing.
+    fn folders(
+        &mut self,
+        roots: &Roots,
+        pace: &ReadPace<'_>,
+    ) -> Result<Vec<(BlobId, BucketError)>, BucketError> {
+        let (store, mut lacking, mut folders) = (self.store, Vec::new(), 0);
+        let mut walk = TreeWalk::new(store, self.index);
+        for snapshot in &roots.snapshots {
+            walk.walk(snapshot.tree.id, &mut |_, id, folder| {
+                let bytes = folder.as_ref().map_or(0, |folder| folder.listing.encoded_len() as u64);
+                pace.spend(bytes).map_err(|error| stopped(store, error))?;
+                folders += 1;
+                self.folder(id, folder, &mut lacking)
+            })?;
+        }
+        self.done.objects += folders - std::mem::replace(&mut self.folders, folders);
+        Ok(lacking)
+    }
+
     /// Checks that a directory can be read, and that what it refers to is there.
-    fn folder(&mut self, id: FolderId, folder: Result<&Folder, BucketError>) -> Result<(), BucketError> {
-        self.done.objects += 1;
+    fn folder(
+        &mut self,
+        id: FolderId,
+        folder: Result<&Folder, BucketError>,
+        lacking: &mut Vec<(BlobId, BucketError)>,
+    ) -> Result<(), BucketError> {
         match folder {
-            Err(error) if error.is_of_an_object() => self.note_bad(BlobId::folder(id), &error),
+            Err(error) if error.is_of_an_object() => lacking.push((BlobId::folder(id), error)),
             folder => {
                 self.note_right(&BlobId::folder(id));
                 for content in folder?.files().map(|file| file.content) {
                     let (data, pieces) = (BlobId::data(content.id), BlobId::pieces(content.id));
                     if self.index.get(&data).or_else(|| self.index.get(&pieces)).is_none() {
-                        let error = lacks(self.store, &data);
-                        self.note_bad(data, &error);
+                        lacking.push((data, lacks(self.store, &data)));
                     }
                 }
             }
@@ -276,7 +311,7 @@ mod tests {
         publish(&store, &mut list, &mut packs, &mut |_| Ok(true)).unwrap();
         let verify = || {
             let monitor = Monitor::default();
-            verify_store(&store, StoreShare::default(), &ReadPace::new(None, &monitor)).unwrap()
+            verify_store(&store, StoreShare::default(), &ReadPace::new(None, &monitor), true).unwrap()
         };
         let checked = verify();
         checked.noted.unwrap();

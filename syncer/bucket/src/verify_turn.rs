@@ -33,17 +33,22 @@ pub struct CheckedTurn {
 ///
 /// # Errors
 /// As [`verify_store`].
-pub fn verify_in_turn(store: &BucketStore, of: u64, pace: &ReadPace<'_>) -> Result<CheckedTurn, BucketError> {
+pub fn verify_in_turn(
+    store: &BucketStore,
+    of: u64,
+    pace: &ReadPace<'_>,
+    notes: bool,
+) -> Result<CheckedTurn, BucketError> {
     let name = format!("{CHECKED}/{of}");
     let part = StoreShare::after(last_part(store, &name)?, of);
-    let checked = verify_store(store, part, pace)?;
+    let checked = verify_store(store, part, pace, notes)?;
     let noted = if checked.noted.is_ok() { note(store, &name, part) } else { Ok(()) };
     Ok(CheckedTurn { part, checked, noted })
 }
 
 fn note(store: &BucketStore, name: &str, part: StoreShare) -> Result<(), BucketError> {
     let sealed = store.seal.seal(name.as_bytes(), part.to_string().as_bytes())?;
-    store.objects.runtime().block_on(store.objects.put(name, sealed.into()))
+    store.objects.wait(store.objects.put(name, sealed.into()))?
 }
 
 /// Returns the last part; `None` of a note that was not written with the key of the store.
@@ -68,7 +73,7 @@ mod tests {
         let monitor = Monitor::default();
         let next = |of| {
             let CheckedTurn { part, noted, .. } =
-                verify_in_turn(&store, of, &ReadPace::new(None, &monitor)).unwrap();
+                verify_in_turn(&store, of, &ReadPace::new(None, &monitor), true).unwrap();
             noted.unwrap();
             part.to_string()
         };

@@ -213,7 +213,7 @@ fn work(job: Job, monitor: &Monitor, teller: &mut Teller) -> ExitCode {
     let outcome = match job {
         Job::Sync { source, destination, params } => session::sync(source, destination, &params, monitor),
         Job::Offsite { source, url, key, params } => {
-            let mut open = || open_offsite(&url, &key);
+            let mut open = || open_offsite(&url, &key, monitor);
             session::snapshot_offsite(source, &params, &mut open, monitor)
         }
         Job::Send { source, link, params, once } => match open(link, &teller.screen, monitor) {

@@ -1,4 +1,4 @@
-//! Handles SIGINT and SIGTERM: the first asks the run to stop in order, a second SIGINT ends the process at once.
+//! Handles SIGINT and SIGTERM: the first asks the run to stop in order, a second one of its kind ends the process at once.
 
 use std::{
     io,
@@ -23,11 +23,13 @@ pub(super) fn outlive_size_limit() {
 
 /// Passes signals on to `monitor` from a thread of its own, until the process ends.
 pub(super) fn pass_on(monitor: &Arc<Monitor>, screen: &Arc<Screen>) -> io::Result<()> {
-    // The order matters: the first SIGINT finds the flag unset and sets it, so the second has its default effect, in
+    // The order matters: the first signal finds its flag unset and sets it, so the second has its default effect, in
     // the signal handler itself, whatever the threads wait for.
-    let interrupted = Arc::new(AtomicBool::new(false));
-    flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))?;
-    flag::register(SIGINT, interrupted)?;
+    for signal in [SIGINT, SIGTERM] {
+        let came = Arc::new(AtomicBool::new(false));
+        flag::register_conditional_default(signal, Arc::clone(&came))?;
+        flag::register(signal, came)?;
+    }
 
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (monitor, screen) = (Arc::clone(monitor), Arc::clone(screen));

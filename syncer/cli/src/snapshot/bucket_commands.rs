@@ -1,41 +1,44 @@
-//! `volferry snapshot list`, `forget`, `prune`, `verify` and `repair` of a store in object storage.
+//! `volferry snapshot list`, `prune`, `verify` and `repair` of a store in object storage, and the changes of its list.
 
-use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::SystemTime};
+use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
 
 use bucket::{
-    BucketError, CheckedTurn, ReadRoots, VerifiedStore, forget, prune_store, repair_store, verify_in_turn,
+    BucketError, CheckedTurn, ReadRoots, VerifiedStore, prune_store, repair_store, verify_in_turn,
     verify_store,
 };
 use contract::{BucketUrl, ExitCode, chain};
 use syncer::{
     monitor::Monitor,
-    snapshot::{
-        Roots, Snapshot, SnapshotError, SnapshotId, check::ReadPace, retention::removed_by,
-        typed_time::time_of,
-    },
+    snapshot::{Roots, SnapshotError, SnapshotId, check::ReadPace, retention::removed_by},
 };
 
 use super::{
     bucket_site::{tell_around, url_of},
+    change::ListChange,
     damage_flags::{RepairFlags, VerifyFlags},
     damage_json::{RepairStepJson, VerifyJson},
-    flags::{ForgetFlags, ListFlags, PruneFlags, SnapshotCommand},
-    json::{PruneJson, SnapshotJson, VerdictJson},
+    flags::{ListFlags, PruneFlags, SnapshotCommand},
+    json::{PruneJson, VerdictJson},
     list, print, repair, say, say_json,
 };
 
 /// Carries out a command if its place is in object storage.
 pub(super) fn carry_out(command: &SnapshotCommand) -> Option<Result<ExitCode, BucketError>> {
-    let url = url_of(&command.common()?.dir)?;
+    let url = url_of(command.dir()?)?;
     Some(url.and_then(|url| {
         match command {
             SnapshotCommand::List(flags) => list(&url, flags),
-            SnapshotCommand::Forget(flags) => forget_some(&url, flags),
+            SnapshotCommand::Tag(flags) => ListChange::tag(flags).of_bucket(&url),
+            SnapshotCommand::Untag(flags) => ListChange::untag(flags).of_bucket(&url),
+            SnapshotCommand::Pin(flags) => ListChange::pin(flags, true).of_bucket(&url),
+            SnapshotCommand::Unpin(flags) => ListChange::pin(flags, false).of_bucket(&url),
+            SnapshotCommand::Forget(flags) => ListChange::forget(flags).of_bucket(&url),
             SnapshotCommand::Prune(flags) => prune(&url, flags),
             SnapshotCommand::Verify(flags) => verify(&url, flags),
             SnapshotCommand::Repair(flags) => mend(&url, flags),
             _ => Err(SnapshotError::Invalid(format!(
-                "{url} is no volume: copy its snapshots to one, or use list, forget, prune, verify or repair"
+                "{url} is no volume: copy its snapshots to one, or use list, tag, untag, pin, unpin, forget, prune, verify or \
+                 repair"
             ))
             .into()),
         }
@@ -49,26 +52,6 @@ fn list(url: &BucketUrl, flags: &ListFlags) -> Result<ExitCode, BucketError> {
     };
     list::show(&roots, flags);
     Ok(tell_around(older.as_slice(), flags.volume.json))
-}
-
-fn forget_some(url: &BucketUrl, flags: &ForgetFlags) -> Result<ExitCode, BucketError> {
-    let store = flags.key.open(url)?;
-    let when = (!flags.undo).then(|| time_of(SystemTime::now()));
-    let chosen = RefCell::new(BTreeSet::new());
-    let choose = |roots: &Roots| {
-        let ids: BTreeSet<SnapshotId> = flags.choose(roots)?;
-        chosen.borrow_mut().clone_from(&ids);
-        Ok(ids)
-    };
-    let roots = forget(&store, &choose, when)?;
-    let changed: Vec<&Snapshot> = chosen.borrow().iter().filter_map(|id| roots.get(*id)).collect();
-    if flags.volume.json {
-        say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>());
-    } else {
-        changed.iter().for_each(|snapshot| say(&format!("{}\n", snapshot.id)));
-    }
-    flags.hint();
-    Ok(ExitCode::Done)
 }
 
 fn prune(url: &BucketUrl, flags: &PruneFlags) -> Result<ExitCode, BucketError> {
@@ -109,10 +92,10 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
     let monitor = Monitor::default();
     let pace = ReadPace::new(flags.bandwidth_limit, &monitor);
     let CheckedTurn { part, checked, noted: turn_noted } = if let Some(of) = flags.in_turn {
-        verify_in_turn(&store, of, &pace)?
+        verify_in_turn(&store, of, &pace, !flags.no_heal)?
     } else {
         let part = flags.part.unwrap_or_default();
-        CheckedTurn { part, checked: verify_store(&store, part, &pace)?, noted: Ok(()) }
+        CheckedTurn { part, checked: verify_store(&store, part, &pace, !flags.no_heal)?, noted: Ok(()) }
     };
     let VerifiedStore { verified, roots, noted, around } = checked;
     if roots.snapshots.is_empty() && !verified.is_damaged() {
@@ -126,6 +109,7 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
     }
     let hints: BTreeSet<String> = around.iter().filter_map(BucketError::hint).collect();
     hints.iter().for_each(|hint| print::complain(&format!("hint: {hint}\n")));
+    let is_noted = turn_noted.is_ok();
     if let Err(error) = turn_noted {
         print::complain(&format!("error: the next check in turn is of the same part: {}\n", chain(&error)));
     }
@@ -137,5 +121,10 @@ fn verify(url: &BucketUrl, flags: &VerifyFlags) -> Result<ExitCode, BucketError>
              that read the same files replace it; forget and prune the snapshots of which nothing else has the files\n",
         );
     }
-    Ok(if verified.is_damaged() { ExitCode::Partial } else { ExitCode::Done })
+    Ok(match (verified.is_damaged(), is_noted) {
+        (true, _) => ExitCode::Partial,
+        (false, true) => ExitCode::Done,
+        // Else a timer would check the same part for ever.
+        (false, false) => ExitCode::Failed,
+    })
 }

@@ -1,14 +1,17 @@
 //! `volferry snapshot tag`, `untag`, `pin`, `unpin` and `forget`, which change only the list of snapshots.
 
-use std::{path::Path, time::SystemTime};
+use std::time::SystemTime;
 
-use contract::ExitCode;
+use bucket::{BucketError, change_list};
+use contract::{BucketUrl, ExitCode};
 
 use super::{
     enter,
-    flags::{ForgetFlags, OneFlags, TagFlags},
+    flags::{ForgetFlags, PinFlags, TagFlags},
     json::SnapshotJson,
+    key_flags::KeyFlags,
     print, say, say_json, user,
+    volume_flags::VolumeFlags,
 };
 use syncer::{
     monitor::Monitor,
@@ -22,90 +25,114 @@ use syncer::{
     },
 };
 
-/// Changes the snapshots that `choose` finds, and publishes the list.
-fn change(
-    dir: &Path,
-    action: &str,
-    json: bool,
-    choose: impl FnOnce(&Roots) -> Result<Vec<SnapshotId>, SnapshotError>,
-    edit: impl Fn(&mut Snapshot) -> Result<(), SnapshotError>,
-) -> Result<ExitCode, SnapshotError> {
-    // A writer would make a store where there is none.
-    enter(dir)?;
-    let destination = lock_volume(&TreeLocation::from(dir))?;
-    let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
-    let ids = choose(&writer.roots)?;
-    let mut roots = writer.roots.clone();
-    for id in &ids {
-        roots.get_mut(*id).map_or(Ok(()), &edit)?;
-    }
-    writer.commit_by(roots, action, &user(), &ids)?;
-    let changed: Vec<&Snapshot> = ids.iter().filter_map(|id| writer.roots.get(*id)).collect();
-    if json {
-        say_json(&changed.into_iter().map(SnapshotJson::from).collect::<Vec<_>>());
-    } else {
-        ids.iter().for_each(|id| say(&format!("{id}\n")));
-    }
-    Ok(ExitCode::Done)
+/// A change of the list of snapshots.
+pub(super) struct ListChange<'f> {
+    /// What the log of the volume calls it.
+    action: &'static str,
+    volume: &'f VolumeFlags,
+    key: &'f KeyFlags,
+    choose: Box<dyn Fn(&Roots) -> Result<Vec<SnapshotId>, SnapshotError> + 'f>,
+    edit: Box<dyn Fn(&mut Snapshot) -> Result<(), SnapshotError> + 'f>,
 }
 
-pub(super) fn tag(flags: &TagFlags) -> Result<ExitCode, SnapshotError> {
-    flags.tags.iter().try_for_each(|tag| check_tag(tag))?;
-    change(
-        &flags.volume.dir,
-        "tag",
-        flags.volume.json,
-        |roots| one(roots, &flags.id),
-        |snapshot| {
-            snapshot.tags.extend(flags.tags.iter().cloned());
+impl<'f> ListChange<'f> {
+    pub(super) fn tag(flags: &'f TagFlags) -> Self {
+        Self::tags(flags, "tag", |snapshot, tags| {
+            tags.iter().try_for_each(|tag| check_tag(tag))?;
+            snapshot.tags.extend(tags.iter().cloned());
             snapshot.check_tags()
-        },
-    )
-}
+        })
+    }
 
-pub(super) fn untag(flags: &TagFlags) -> Result<ExitCode, SnapshotError> {
-    change(
-        &flags.volume.dir,
-        "untag",
-        flags.volume.json,
-        |roots| one(roots, &flags.id),
-        |snapshot| {
-            snapshot.tags.retain(|tag| !flags.tags.contains(tag));
+    pub(super) fn untag(flags: &'f TagFlags) -> Self {
+        Self::tags(flags, "untag", |snapshot, tags| {
+            snapshot.tags.retain(|tag| !tags.contains(tag));
             Ok(())
-        },
-    )
-}
+        })
+    }
 
-pub(super) fn pin(flags: &OneFlags, pinned: bool) -> Result<ExitCode, SnapshotError> {
-    let action = if pinned { "pin" } else { "unpin" };
-    let choose = |roots: &Roots| one(roots, &flags.id);
-    change(&flags.volume.dir, action, flags.volume.json, choose, |snapshot| {
-        snapshot.pinned = pinned;
-        Ok(())
-    })
-}
+    fn tags(
+        flags: &'f TagFlags,
+        action: &'static str,
+        edit: fn(&mut Snapshot, &[String]) -> Result<(), SnapshotError>,
+    ) -> Self {
+        Self {
+            action,
+            volume: &flags.volume,
+            key: &flags.key,
+            choose: Box::new(|roots| one(roots, &flags.id)),
+            edit: Box::new(move |snapshot| edit(snapshot, &flags.tags)),
+        }
+    }
 
-pub(super) fn forget(flags: &ForgetFlags) -> Result<ExitCode, SnapshotError> {
-    let (action, when) =
-        if flags.undo { ("unforget", None) } else { ("forget", Some(time_of(SystemTime::now()))) };
-    let choose = |roots: &Roots| flags.choose(roots);
-    let done = change(&flags.volume.dir, action, flags.volume.json, choose, |it| it.forget(when))?;
-    flags.hint();
-    Ok(done)
+    pub(super) fn pin(flags: &'f PinFlags, pinned: bool) -> Self {
+        Self {
+            action: if pinned { "pin" } else { "unpin" },
+            volume: &flags.of.volume,
+            key: &flags.key,
+            choose: Box::new(|roots| one(roots, &flags.of.id)),
+            edit: Box::new(move |snapshot| {
+                snapshot.pinned = pinned;
+                Ok(())
+            }),
+        }
+    }
+
+    pub(super) fn forget(flags: &'f ForgetFlags) -> Self {
+        let (action, when) =
+            if flags.undo { ("unforget", None) } else { ("forget", Some(time_of(SystemTime::now()))) };
+        Self {
+            action,
+            volume: &flags.volume,
+            key: &flags.key,
+            choose: Box::new(|roots| flags.choose(roots)),
+            edit: Box::new(move |snapshot| snapshot.forget(when)),
+        }
+    }
+
+    /// Changes the list of a volume.
+    pub(super) fn of_volume(&self) -> Result<ExitCode, SnapshotError> {
+        let dir = &self.volume.dir;
+        // A writer would make a store where there is none.
+        enter(dir)?;
+        let destination = lock_volume(&TreeLocation::from(&**dir))?;
+        let mut writer = Writer::open(destination.state(), destination.root(), dir, &Monitor::default())?;
+        let ids = (self.choose)(&writer.roots)?;
+        let mut roots = writer.roots.clone();
+        for id in &ids {
+            roots.get_mut(*id).map_or(Ok(()), &self.edit)?;
+        }
+        writer.commit_by(roots, self.action, &user(), &ids)?;
+        Ok(self.report(&writer.roots, &ids))
+    }
+
+    /// Changes the list of a store in object storage.
+    pub(super) fn of_bucket(&self, url: &BucketUrl) -> Result<ExitCode, BucketError> {
+        let (roots, ids) = change_list(&self.key.open(url)?, &self.choose, &self.edit)?;
+        Ok(self.report(&roots, &ids))
+    }
+
+    fn report(&self, roots: &Roots, ids: &[SnapshotId]) -> ExitCode {
+        if self.volume.json {
+            let changed = ids.iter().filter_map(|id| roots.get(*id));
+            say_json(&changed.map(SnapshotJson::from).collect::<Vec<_>>());
+        } else {
+            ids.iter().for_each(|id| say(&format!("{id}\n")));
+            if self.action == "forget" {
+                print::complain(
+                    "hint: until the next prune, `forget --undo` brings them back by these ids\n",
+                );
+            }
+        }
+        ExitCode::Done
+    }
 }
 
 impl ForgetFlags {
     /// Returns the snapshots that are to be forgotten or brought back.
-    pub(super) fn choose<C: FromIterator<SnapshotId>>(&self, roots: &Roots) -> Result<C, SnapshotError> {
+    fn choose(&self, roots: &Roots) -> Result<Vec<SnapshotId>, SnapshotError> {
         let select = if self.undo { select_forgotten } else { select_snapshot };
         self.ids.iter().map(|id| Ok(select(roots, id)?.id)).collect()
-    }
-
-    /// Says after a change how it can be undone.
-    pub(super) fn hint(&self) {
-        if !self.undo && !self.volume.json {
-            print::complain("hint: until the next prune, `forget --undo` brings them back by these ids\n");
-        }
     }
 }
 

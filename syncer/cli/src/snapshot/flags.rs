@@ -1,6 +1,6 @@
 //! The flags of `volferry snapshot`, as typed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use contract::{Compare, PublicKey, SnapshotEngine};
@@ -76,10 +76,10 @@ pub(crate) enum SnapshotCommand {
     Untag(TagFlags),
 
     /// Keep a snapshot whatever a policy says
-    Pin(OneFlags),
+    Pin(PinFlags),
 
     /// Let policies decide over a snapshot again
-    Unpin(OneFlags),
+    Unpin(PinFlags),
 
     /// Forget snapshots; until the next prune they can be brought back with --undo
     Forget(ForgetFlags),
@@ -88,7 +88,7 @@ pub(crate) enum SnapshotCommand {
     ///
     /// A snapshot is kept when one rule keeps it. Each rule for a period keeps the last snapshot of each of the newest
     /// N periods that have any. Pinned snapshots, those with a time in the future, and the newest complete one stay.
-    /// The snapshots of each SyncJob are judged separately.
+    /// The snapshots of each SyncJob, and of each volume that some were copied from, are judged separately.
     Prune(PruneFlags),
 
     /// Check every object, name the files of damaged ones, and put right what can be
@@ -163,12 +163,23 @@ impl SnapshotCommand {
         }
     }
 
+    /// Returns the place that the command is about, if it is about one.
+    pub(super) fn dir(&self) -> Option<&Path> {
+        Some(match self {
+            Self::Cat(flags) => &flags.dir,
+            Self::Export(flags) => &flags.dir,
+            Self::Mount(flags) => &flags.dir,
+            others => &others.common()?.dir,
+        })
+    }
+
     /// Returns the flags that all commands on a volume have.
     pub(super) fn common(&self) -> Option<&VolumeFlags> {
         Some(match self {
             Self::Create(flags) => &flags.volume,
             Self::List(flags) => &flags.volume,
-            Self::Show(flags) | Self::Pin(flags) | Self::Unpin(flags) => &flags.volume,
+            Self::Show(flags) => &flags.volume,
+            Self::Pin(flags) | Self::Unpin(flags) => &flags.of.volume,
             Self::Ls(flags) => &flags.volume,
             Self::Diff(flags) => &flags.volume,
             Self::History(flags) => &flags.volume,
@@ -249,9 +260,21 @@ pub(crate) struct OneFlags {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct PinFlags {
+    #[command(flatten)]
+    pub(crate) of: OneFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TagFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]

@@ -264,8 +264,9 @@ pub(super) fn verified(part: StoreShare, verified: &Verified, roots: &Roots) -> 
     let mut text = String::new();
     for damage in &verified.damaged {
         // Most errors name the object themselves.
-        let error = damage.error.strip_prefix(&damage.object).unwrap_or(&damage.error);
-        let error = error.strip_prefix(" is damaged: ").unwrap_or(error);
+        let error =
+            damage.error.strip_prefix(&damage.object).and_then(|rest| rest.strip_prefix(" is damaged: "));
+        let error = error.unwrap_or(&damage.error);
         let _ = writeln!(text, "damaged: {}: {error}", damage.object);
         for DamagedPath { path, first, last, snapshots } in &damage.files {
             let more =

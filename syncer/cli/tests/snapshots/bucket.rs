@@ -130,6 +130,41 @@ fn a_key_is_never_overwritten_and_a_copy_of_nothing_makes_no_folder() {
 }
 
 #[test]
+fn a_snapshot_that_came_pinned_is_unpinned_and_tagged_where_it_is() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    fs::write(from.path().join("file"), "content").unwrap();
+    let id = from.create(&["--pin"]);
+    push(&bucket, &from);
+    let said = run(&bucket, &["forget", URL, &id]);
+    assert!(said.code == Some(1) && said.stderr.contains("is pinned"), "{said:?}");
+    ok(&bucket, &["unpin", URL, &id]);
+    ok(&bucket, &["tag", URL, &id, "gold"]);
+    assert!(ok(&bucket, &["list", URL]).stdout.contains("gold"));
+    ok(&bucket, &["untag", URL, "gold", "gold"]);
+    ok(&bucket, &["pin", URL, &id]);
+    ok(&bucket, &["unpin", URL, &id]);
+    ok(&bucket, &["forget", URL, &id]);
+}
+
+#[test]
+fn volumes_that_share_a_store_keep_their_snapshots_apart() {
+    let (bucket, one, other) = (Bucket::new(), Volume::new(), Volume::new());
+    for volume in [&one, &other] {
+        for text in ["first", "second"] {
+            fs::write(volume.path().join("file"), text).unwrap();
+            volume.create(&[]);
+        }
+        push(&bucket, volume);
+    }
+    ok(&bucket, &["prune", URL, "--keep-last", "1"]);
+    let list = ok(&bucket, &["list", "--json", URL]).json();
+    let list = list.as_array().unwrap();
+    let mut origins: Vec<&str> = list.iter().map(|it| it["origin"].as_str().unwrap()).collect();
+    origins.dedup();
+    assert_eq!((list.len(), origins.len()), (2, 2), "the newest of each volume: {list:#?}");
+}
+
+#[test]
 fn only_what_changed_is_sent_and_what_is_there_is_not_sent_again() {
     let (bucket, from) = (Bucket::new(), Volume::new());
     tree::many(from.path(), 400, 3000);

@@ -98,7 +98,7 @@ fn a_server_that_ignores_conditions_gets_no_change() {
     let copy = || command(&bucket, &["copy", "--all", text(&from), URL]);
     let words = ["s3://snapshots/of/web ignores If-None-Match", "none was changed"];
     fails(copy(), 1, &words);
-    assert_eq!(bucket.objects("of/web").into_keys().collect::<Vec<_>>(), ["volferry"]);
+    assert_eq!(bucket.objects("of/web").into_keys().collect::<Vec<_>>(), ["volferry", "volferry-copy"]);
     bucket.fail(|_| Fault::None);
     fs::write(from.path().join("file"), "another content").unwrap();
     from.create(&[]);
@@ -334,6 +334,16 @@ fn what_is_wrong_is_named_with_the_next_step() {
     newer[8] = 9;
     fs::write(&head, newer).unwrap();
     fails(copy(URL), 1, &["has format version 9", "newer volferry"]);
+    let head_copy = bucket.path("of/web/volferry-copy");
+    let right = fs::read(&head_copy).unwrap();
+    for lost in [None, Some("something else")] {
+        let _ = fs::remove_file(&head);
+        lost.into_iter().for_each(|text| fs::write(&head, text).unwrap());
+        from.create(&[]);
+        push(&bucket, &from);
+        assert_eq!(fs::read(&head).unwrap(), right, "what writes next brings the head back");
+    }
+    fs::remove_file(head_copy).unwrap();
     fs::write(&head, "something else").unwrap();
     fails(copy(URL), 1, &["has other objects"]);
     fails(command(&bucket, &["copy", "--all", text(&from), "s3://snapshots/of"]), 1, &["has other objects"]);

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use contract::Retention;
+use contract::{Retention, VolumeId};
 use jiff::{Timestamp, civil::ISOWeekDate, tz::TimeZone};
 
 use super::keep_reasons::{KeptBy, Rule, Until, Verdict};
@@ -17,7 +17,8 @@ use crate::{
 /// The number of snapshots before restores that a volume keeps, apart from pinned ones.
 pub(crate) const MAX_SAFETY: u32 = 3;
 
-/// Judges snapshots: those of each SyncJob, and those of persons, separately. Those from before restores follow their
+/// Judges snapshots: those of each SyncJob, those of persons, and those of each volume that some were copied from,
+/// separately. Those from before restores follow their
 /// own limit. The verdicts are in the order of the snapshots.
 ///
 /// # Errors [`SnapshotError::EmptyPolicy`], because a policy without rules would remove everything.
@@ -48,12 +49,14 @@ pub(crate) fn not_kept(verdicts: &[Verdict]) -> impl Iterator<Item = SnapshotId>
     verdicts.iter().filter(|verdict| !verdict.is_kept()).map(|verdict| verdict.id)
 }
 
-/// Groups snapshots by what they were taken for and by their job: each group is judged by itself.
+/// Groups snapshots by what they were taken for, by their job, and by the volume that they were copied from: each group
+/// is judged by itself.
 fn by_owner<'s>(snapshots: &[&'s Snapshot]) -> impl Iterator<Item = Vec<&'s Snapshot>> {
     let mut groups: BTreeMap<_, Vec<&Snapshot>> = BTreeMap::new();
     for snapshot in snapshots {
         let job = if snapshot.purpose == Purpose::Safety { "" } else { &snapshot.job };
-        groups.entry((snapshot.purpose, job)).or_default().push(snapshot);
+        let volume = snapshot.origin.as_ref().map(VolumeId::bytes);
+        groups.entry((snapshot.purpose, job, volume)).or_default().push(snapshot);
     }
     groups.into_values()
 }

@@ -1,4 +1,11 @@
-//! The folders of a store whose objects need one another: lists name indexes, and these the packs.
+//! Names the objects of a store: its head, and the folders of those that need one another, since lists name indexes, and
+//! these the packs.
+
+/// The object by which a store is known: magic, version, id, and the magic once more, sealed.
+pub(crate) const HEAD: &str = "volferry";
+
+/// Its copy, since nothing can be read without the id.
+pub(crate) const HEAD_COPY: &str = "volferry-copy";
 
 /// The folder of the lists.
 pub(crate) const LISTS: &str = "lists";
