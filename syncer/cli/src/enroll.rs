@@ -42,6 +42,9 @@ const MAX_ANSWER_BYTES: u64 = 64 << 10;
 /// password.
 const SSH_PATIENCE: Duration = Duration::from_secs(180);
 
+/// How long a service that is said to have a new key may take to accept it.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Why this user could not be enrolled.
 #[derive(Debug, Error)]
 enum EnrollError {
@@ -118,7 +121,18 @@ fn add(flags: &EnrollFlags, files: &OwnFiles) -> Result<u16, EnrollError> {
     let contact = ask(flags, &format!("add --json {key} {peer}{}", folders.collect::<String>()))?;
     let port = flags.place.port.unwrap_or(contact.port);
     pin(files, port, contact.key)?;
-    files.note_reached(reached(flags).as_deref())?;
+    let reached = reached(flags);
+    files.note_reached(reached.as_deref())?;
+    let address = format!("{}:{port}", reached.as_ref().unwrap_or(&flags.place.host));
+    // A service that runs reads its keys again within a second.
+    let proven = prove(address, PROOF_TIMEOUT, files.read_or_make(&files.key())?, contact.key);
+    if let Err(EnrollError::Unproven { address, source }) = proven {
+        eprintln!(
+            "note: the key is listed, and the service at {address} does not accept it yet: {}\nhint: see that it runs, and that \
+             this machine reaches it there",
+            chain(&source)
+        );
+    }
     Ok(port)
 }
 

@@ -113,7 +113,8 @@ fn filter(verbosity: u8, quiet: bool) -> Targets {
     let [own, others] = [verbosity.saturating_add(1), verbosity.min(3)].map(level);
     let filter = Targets::new().with_targets(OWN_CRATES.map(|name| (name, own))).with_default(others);
     let quiet_ones = REPORTED.map(|name| (name, LevelFilter::OFF));
-    let filter = if verbosity == 0 { filter.with_targets(quiet_ones) } else { filter };
+    // Anybody who reaches a service could fill its log with them.
+    let filter = if verbosity < 3 { filter.with_targets(quiet_ones) } else { filter };
     if verbosity == 0 && !quiet { filter.with_target(RUNS, LevelFilter::INFO) } else { filter }
 }
 

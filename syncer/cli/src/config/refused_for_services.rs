@@ -16,6 +16,7 @@ pub(super) fn check_for_service(
     access: FolderAccess,
 ) -> Result<(), ConfigError> {
     const OWNERS: &str = "its owner decides that, in the service's configuration, so leave it out";
+    const NO_READERS: &str = "a service does not do that for one who reads: leave it out, or reach the folder over ssh, as HOST:PATH";
     const BY_SSH: &str = "it is reached without ssh, so leave it out";
     const ALONE: &str =
         "it is for two folders of one machine, or for a pair of `send` and `receive`, so leave it out";
@@ -28,11 +29,11 @@ pub(super) fn check_for_service(
         ("--snapshot-before", params.snapshot_before.is_some(), ALONE),
         ("--restore-path", !params.restore_paths.is_empty(), ALONE),
         ("--shard", params.shard.is_some_and(|shard| shard.count > 1), ALONE),
-        ("--remove-source-files", params.remove_source_files && !writes, OWNERS),
-        ("--changed-blocks", params.changed_blocks.is_some() && !writes, OWNERS),
-        ("--chmod", params.chmod.is_some() && !writes, OWNERS),
-        ("--chown", params.chown.is_some() && !writes, OWNERS),
-        ("--trust-store", params.trust_store && !writes, OWNERS),
+        ("--remove-source-files", params.remove_source_files && !writes, NO_READERS),
+        ("--changed-blocks", params.changed_blocks.is_some() && !writes, NO_READERS),
+        ("--chmod", params.chmod.is_some() && !writes, NO_READERS),
+        ("--chown", params.chown.is_some() && !writes, NO_READERS),
+        ("--trust-store", params.trust_store && !writes, NO_READERS),
         ("--snapshot", params.demands.snapshot.is_some() && writes, OWNERS),
         ("--backup-dir", params.demands.backup_dir.is_some() && writes, OWNERS),
         ("--other-source", params.demands.other_source.is_some() && writes, OWNERS),

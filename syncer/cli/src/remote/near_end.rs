@@ -184,8 +184,8 @@ struct Heard {
 
 impl io::Read for Heard {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.watch.take().map_or(Ok(()), |watch| watch.until_heard(&self.from))?;
         let len = self.from.read(buffer)?;
-        self.watch = None;
         Ok(len)
     }
 }

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::Path,
@@ -79,8 +79,26 @@ pub(crate) struct SshEnd {
     pub(crate) errors: Vec<String>,
 }
 
-/// Stops the process if the far end does not answer in time, unless it is dropped before.
-pub(crate) type AnswerWatch = mpsc::Sender<Infallible>;
+/// Ends the process if the far end has not answered in time. Dropped when it has.
+pub(crate) struct AnswerWatch {
+    deadline: Instant,
+    is_late: Arc<AtomicBool>,
+    _answered: mpsc::Sender<Infallible>,
+}
+
+impl AnswerWatch {
+    /// Waits until there is something to read. What the process has started may outlive it and keep the pipe open, so
+    /// its end alone is not waited for.
+    pub(crate) fn until_heard(&self, from: &impl AsFd) -> io::Result<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let mut readable = [PollFd::new(from, PollFlags::IN)];
+        if poll(&mut readable, Timespec::try_from(left).ok().as_ref())? > 0 {
+            return Ok(());
+        }
+        self.is_late.store(true, SeqCst);
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
 
 impl Ssh {
     /// Starts `rsh`, the words of a command line, with a host and the command to run there. Its errors appear on the
@@ -136,7 +154,8 @@ impl Ssh {
     /// Gives the far end so long to answer, until the watch is dropped.
     pub(crate) fn expect_answer(&self, within: Duration) -> io::Result<AnswerWatch> {
         let (watch, answered) = mpsc::channel::<Infallible>();
-        // Nothing ends a wait for standard input.
+        let (deadline, is_late) = (Instant::now() + within, Arc::clone(&self.is_late));
+        let watch = AnswerWatch { deadline, is_late, _answered: watch };
         let Some(process) = &self.process else { return Ok(watch) };
         let (handle, is_late) = (process.handle.try_clone()?, Arc::clone(&self.is_late));
         let wait = move || {
@@ -174,7 +193,9 @@ impl Ssh {
         let Some(mut process) = self.process.take() else {
             return SshEnd { status: None, errors: Vec::new() };
         };
-        let deadline = Instant::now() + PATIENCE;
+        // A process that was stopped may have left others, which keep the pipe of its errors open.
+        let for_errors = if self.is_late() { Duration::ZERO } else { PATIENCE };
+        let deadline = Instant::now() + for_errors;
         let mut ended = [PollFd::new(&process.handle, PollFlags::IN)];
         // A failure is a wait that was too short.
         let _ = poll(&mut ended, Timespec::try_from(PATIENCE).ok().as_ref());

@@ -88,8 +88,9 @@ pub(crate) fn explain(
     let SshEnd { status, errors } = ssh.end();
     let has = |text: &str| errors.iter().any(|line| line.contains(text));
     // What volferry says itself there, or else the last line.
-    let said = errors.iter().find_map(|line| line.strip_prefix("error: "));
-    let last = said.or(errors.last().map(String::as_str)).unwrap_or("it gave no reason").to_owned();
+    let said = errors.iter().find_map(|line| Some(line.split_once("error: ")?.1));
+    let last = errors.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty());
+    let last = said.or(last).unwrap_or("it gave no reason").to_owned();
     let code = status.and_then(|status| status.code());
     let told = said.and(code).and_then(ExitCode::from_status);
     match code {
@@ -111,7 +112,8 @@ pub(crate) fn explain(
             RemoteError::OtherVersion { host, program, why }
         }
         _ => {
-            let status = status.map_or_else(|| "it did not end".into(), |status| status.to_string());
+            let closed = || "it closed its output, and goes on".into();
+            let status = status.map_or_else(closed, |status| status.to_string());
             RemoteError::Ended { host, status, last, told }
         }
     }

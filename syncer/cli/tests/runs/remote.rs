@@ -234,6 +234,22 @@ fn a_machine_that_accepts_connections_and_says_nothing_is_given_up_after_the_con
     }
 }
 
+/// What the shell starts is not ended with it, and keeps its output open.
+#[test]
+fn a_script_in_the_place_of_ssh_that_waits_for_another_program_is_given_up_too() {
+    let far = Far::new();
+    for direction in [Push, Pull] {
+        let ended =
+            far.start_bare(direction, &["--rsh=sh -c 'sleep 30; true'", "--connect-timeout=1"]).wait();
+        ended.assert_exit(ExitCode::PeerLost);
+        assert!(
+            ended.stderr.contains("did not answer") && ended.stderr.contains(" within 1 s"),
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
 #[test]
 fn a_run_that_may_only_use_a_blocked_way_says_so_after_the_connect_timeout() {
     for blocked in ["udp", "tcp"] {
