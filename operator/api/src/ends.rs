@@ -63,7 +63,8 @@ pub struct DestinationEndpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<RemoteEndpoint>,
     /// In place of a claim: object storage, which gets an encrypted snapshot of the source from each run. The run has
-    /// one pod, with the source's claim. `spec.snapshots.retain` says which snapshots stay; without it, all do.
+    /// one pod, with the source's claim. `spec.snapshots.retain` says which snapshots stay; without
+    /// `spec.snapshots`, all do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_store: Option<ObjectStore>,
     /// Create the claim if it does not exist. Absent: it must exist.

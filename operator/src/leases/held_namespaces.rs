@@ -113,7 +113,7 @@ impl Namespaces {
             attempt = election.clone().valid_for(VALID).attempt(&mut hold.seen).await;
         }
         match attempt {
-            Ok(Attempt::HeldBy(other)) => self.leave(namespace, hold, other),
+            Ok(Attempt::HeldBy(other)) => self.leave(namespace, hold, &other),
             Ok(Attempt::Held(_) | Attempt::Raced) => self.acquire(namespace, hold, asked),
             // No other release can take it, either.
             Err(error) if is_going(&error) => self.acquire(namespace, hold, asked),
@@ -130,9 +130,9 @@ impl Namespaces {
         hold.renewed = Some(asked);
     }
 
-    fn leave(&self, namespace: &str, hold: &mut Hold, other: String) {
+    fn leave(&self, namespace: &str, hold: &mut Hold, other: &str) {
         // Whoever may write Leases there writes it, and it becomes a label of a metric.
-        let other = human::clipped(&other, MAX_HOLDER_BYTES);
+        let other = human::clipped(other, MAX_HOLDER_BYTES);
         if hold.other.as_ref().is_none_or(|(before, _)| *before != other) {
             let said = "another release of the operator holds the namespace, so nothing is done there";
             tracing::warn!(namespace, holder = other, "{said}");

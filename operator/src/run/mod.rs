@@ -1,4 +1,4 @@
-//! A run of a SyncJob: when it is due ([`schedule`]), what comes next ([`stages`]), how a try ended ([`outcome`]), and
+//! A run of a SyncJob: when it is due ([`due_times`]), what comes next ([`stages`]), how a try ended ([`outcome`]), and
 //! its record ([`record`]).
 
 pub mod benchmark;

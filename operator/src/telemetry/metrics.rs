@@ -140,7 +140,7 @@ pub struct Metrics {
 struct Series(Registry);
 
 impl Series {
-    fn new<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+    fn plain<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
         self.of(name, help, None, M::default())
     }
 
@@ -167,19 +167,19 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut series = Series(Registry::with_prefix("volferry"));
         let s = &mut series;
-        let build: Family<BuildLabels, Gauge> = s.new("build_info", "1, with the version of the operator");
+        let build: Family<BuildLabels, Gauge> = s.plain("build_info", "1, with the version of the operator");
         build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
         Self {
-            runs: s.new("runs", "Runs that ended, by result"),
-            failures: s.new("run_failures", "Runs that did not succeed, by reason"),
-            retries: s.new("run_retries", "Tries of runs that failed and were followed by another"),
+            runs: s.plain("runs", "Runs that ended, by result"),
+            failures: s.plain("run_failures", "Runs that did not succeed, by reason"),
+            retries: s.plain("run_retries", "Tries of runs that failed and were followed by another"),
             duration: s.durations("run_duration", "Time that both ends of runs ran, all tries together"),
             phases: s.durations(
                 "run_phase",
                 "Time that each phase of runs took, and the wait for their turn and their pods",
             ),
-            bytes: s.new("bytes", "Bytes of runs that ended: changed, on the wire, reused"),
-            files: s.new("files", "Entries of runs that ended: created, updated, deleted, failed"),
+            bytes: s.plain("bytes", "Bytes of runs that ended: changed, on the wire, reused"),
+            files: s.plain("files", "Entries of runs that ended: created, updated, deleted, failed"),
             of_jobs: JOB_GAUGES.map(|(name, help, unit, _)| s.of(name, help, unit, Family::default())),
             reconcile: s.of(
                 "reconcile_duration",
@@ -187,10 +187,10 @@ impl Default for Metrics {
                 Some(Unit::Seconds),
                 Histogram::new([0.005, 0.02, 0.1, 0.5, 2.0, 10.0]),
             ),
-            reconcile_errors: s.new("reconcile_errors", "Reconciliations that failed and are tried again"),
+            reconcile_errors: s.plain("reconcile_errors", "Reconciliations that failed and are tried again"),
             hooks: s.durations("hook_duration", "Time that hooks of runs took"),
-            leader: s.new("leader", "1 while this replica reconciles SyncJobs"),
-            watch_failing: s.new(
+            leader: s.plain("leader", "1 while this replica reconciles SyncJobs"),
+            watch_failing: s.plain(
                 "watch_failing",
                 "1 while the API server refuses to list or watch a kind, in a namespace or (empty) in all",
             ),
@@ -200,12 +200,12 @@ impl Default for Metrics {
                 Some(Unit::Seconds),
                 Family::default(),
             ),
-            held_by_other: s.new(
+            held_by_other: s.plain(
                 "namespace_held_by_other",
                 "1 while another release of the operator holds a namespace that this one watches",
             ),
-            claims_filled: s.new("claims_filled", "Claims that the populator has given a filled volume"),
-            claims_waiting: s.new(
+            claims_filled: s.plain("claims_filled", "Claims that the populator has given a filled volume"),
+            claims_waiting: s.plain(
                 "claim_waiting",
                 "1 while something keeps the populator from filling a claim, whose events say what",
             ),

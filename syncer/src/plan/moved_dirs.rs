@@ -1,5 +1,5 @@
-//! Finds directories that were renamed or moved at the source, whose move the sink can repeat, and decides whether a run
-//! does so at all.
+//! Finds directories that were renamed or moved at the source, whose move the sink can repeat, and decides whether a
+//! run does so at all.
 //!
 //! A directory that the sink lacks is taken for one that it deletes if both have the same digest: all names, kinds,
 //! sizes, modes and times in and below them are equal. Under the same name, that proves that a file is unchanged. Here

@@ -137,6 +137,9 @@ pub(crate) enum PlaceError {
     NotUtf8(PathBuf),
     #[error("{0}: a service knows its users by their keys\nhint: leave the name before the @ out")]
     UserOfService(String),
+    /// Such as that of a variable that is not set.
+    #[error("{} has no host before it\nhint: write HOST::FOLDER, or ./ before a path of this machine", .0.display())]
+    NoHost(PathBuf),
     #[error("{} is a URL\nhint: {hint}", .0.display(), hint = in_place_of(.0))]
     Url(PathBuf),
 }
@@ -163,6 +166,9 @@ impl Place {
     /// called; so is one with a slash before the first colon.
     pub(crate) fn read(typed: PathBuf) -> Result<Self, PlaceError> {
         let is_here = typed.exists() || typed.parent().is_some_and(Path::exists);
+        if !is_here && typed.as_os_str().as_bytes().starts_with(b"::") {
+            return Err(PlaceError::NoHost(typed));
+        }
         let Some((host, path)) = split(typed.as_os_str().as_bytes()).filter(|_| !is_here) else {
             return Ok(Self::Here(typed));
         };
@@ -243,6 +249,12 @@ mod tests {
         for here in ["/srv/a:b".into(), "./a:b".into(), ":b".into(), "plain".into(), with_colon] {
             assert_eq!(Place::read(PathBuf::clone(&here)), Ok(Place::Here(here)));
         }
+    }
+
+    #[test]
+    fn a_folder_of_a_service_without_a_host_is_no_folder_of_this_machine() {
+        assert!(matches!(Place::read("::photos".into()), Err(PlaceError::NoHost(_))));
+        assert_eq!(Place::read("./::photos".into()), Ok(Place::Here("./::photos".into())));
     }
 
     #[test]

@@ -46,10 +46,7 @@ pub(super) fn carry_out(command: &SnapshotCommand) -> Option<Result<ExitCode, Bu
 }
 
 fn list(url: &BucketUrl, flags: &ListFlags) -> Result<ExitCode, BucketError> {
-    let ReadRoots { roots, older } = match flags.key.open(url) {
-        Err(BucketError::NoStore(_)) => ReadRoots { roots: Roots::default(), older: None },
-        store => store?.roots()?,
-    };
+    let ReadRoots { roots, older } = flags.key.open(url)?.roots()?;
     list::show(&roots, flags);
     Ok(tell_around(older.as_slice(), flags.volume.json))
 }

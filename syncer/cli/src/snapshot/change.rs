@@ -25,14 +25,20 @@ use syncer::{
     },
 };
 
+/// Finds snapshots in a list.
+type Choose<'f> = Box<dyn Fn(&Roots) -> Result<Vec<SnapshotId>, SnapshotError> + 'f>;
+
+/// Changes what the list says of a snapshot.
+type Edit<'f> = Box<dyn Fn(&mut Snapshot) -> Result<(), SnapshotError> + 'f>;
+
 /// A change of the list of snapshots.
 pub(super) struct ListChange<'f> {
     /// What the log of the volume calls it.
     action: &'static str,
     volume: &'f VolumeFlags,
     key: &'f KeyFlags,
-    choose: Box<dyn Fn(&Roots) -> Result<Vec<SnapshotId>, SnapshotError> + 'f>,
-    edit: Box<dyn Fn(&mut Snapshot) -> Result<(), SnapshotError> + 'f>,
+    choose: Choose<'f>,
+    edit: Edit<'f>,
 }
 
 impl<'f> ListChange<'f> {

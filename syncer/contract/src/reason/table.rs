@@ -269,7 +269,7 @@ reasons! {
     /// The destination holds a file of another name, which the run would replace.
     OtherFile(Guard)
         next "Name a folder as the destination. If it is meant, let one run pass the guards: `kubectl volferry run-now JOB \
-              --force`."
+              --force`, or `--force` on the command line."
         hint "a folder as DST keeps the name; --force replaces the file all the same";
     /// The peer is an end of another job.
     OtherJob(Identity) next "Give both ends the identity files of one pair.";
@@ -424,7 +424,7 @@ reasons! {
     /// The source has no entry at all, so nothing was deleted.
     SourceEmpty(Guard)
         next "Check that the right volume is mounted. If the source is meant to be empty, let one run \
-              pass the guards: `kubectl volferry run-now JOB --force`."
+              pass the guards: `kubectl volferry run-now JOB --force`, or `--force` on the command line."
         hint "see what is mounted at SRC and DST; --force overrides this guard";
     /// The source is the destination of a run that was cut off in the middle of a file that it writes in place.
     SourceHalfWritten
@@ -463,6 +463,6 @@ reasons! {
     /// The source is an older copy of newer files at the destination, so nothing was changed.
     WrongDirection(Guard)
         next "Check which end is the source. If it is meant, let one run pass the guards: `kubectl volferry run-now JOB \
-              --force`."
+              --force`, or `--force` on the command line."
         hint "see what is mounted at SRC and DST; --force overrides this guard";
 }

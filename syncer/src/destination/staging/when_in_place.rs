@@ -10,8 +10,8 @@ pub(crate) fn is_long_enough(old: u64, new: u64) -> bool {
     old.min(new) >= MIN_IN_PLACE_BYTES
 }
 
-/// Returns whether a file of the destination may be written in place: it is a regular one, and has no other names, which
-/// would change with it.
+/// Returns whether a file of the destination may be written in place: it is a regular one, and has no other names,
+/// which would change with it.
 pub(crate) fn has_one_name(old: &Stat) -> bool {
     FileType::from_raw_mode(old.st_mode).is_file() && old.st_nlink == 1
 }
