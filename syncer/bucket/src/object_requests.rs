@@ -375,7 +375,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
     causes.last().map_or_else(String::new, ToString::to_string)
 }
 
-/// Returns the code that an answer in XML has, or that one for an object of many has, which the client puts in brackets.
+/// Returns the code that an answer in XML has, or that of one for an object of many, which the client puts in brackets.
 fn code_in(text: &str) -> Option<&str> {
     let code = between(text, "<Code>", "</Code>").or_else(|| between(text, "(code: ", ")"))?;
     code.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(code)

@@ -1,4 +1,5 @@
-//! Handles SIGINT and SIGTERM: the first asks the run to stop in order, a second one of its kind ends the process at once.
+//! Handles SIGINT and SIGTERM: the first asks the run to stop in order, a second one of its kind ends the process at
+//! once.
 
 use std::{
     io,
