@@ -60,7 +60,7 @@ pub const ANNOTATION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 pub const ANNOTATION_PRIVILEGED: &str = "volferry.dev/privileged-syncers";
 /// The annotation by which OpenShift gives a namespace the users that its pods run as; its admission fills them in.
 pub const ANNOTATION_USER_RANGE: &str = "openshift.io/sa.scc.uid-range";
-/// Annotation of a SyncJob by which a person ends the hold of a restore in place: the name of that restore's SyncRun.
+/// Annotation of a SyncJob by which a person ends the hold of a restore in place: the UID of that restore's SyncRun.
 pub const ANNOTATION_RESUME: &str = "volferry.dev/resume-after";
 /// Annotation of a SyncJob by which a person accepts another volume as its destination: that volume's id.
 pub const ANNOTATION_ACCEPT_VOLUME: &str = "volferry.dev/accept-volume";
@@ -78,7 +78,7 @@ pub const ANNOTATION_SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub const ANNOTATION_MAX_PRIORITY: &str = "volferry.dev/max-priority";
 /// Annotation in the operator's store, and never in the cluster: why a SyncRun cannot be read.
 pub const ANNOTATION_UNREADABLE: &str = "volferry.dev/unreadable";
-/// Annotation of a SyncJob by which a person cancels a run, queued or under way: the run's name.
+/// Annotation of a SyncJob by which a person cancels a run, queued or under way: the UID of its SyncRun.
 pub const ANNOTATION_CANCEL: &str = "volferry.dev/cancel";
 
 /// Environment variable of the pods that listen: their address.

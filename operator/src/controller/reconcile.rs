@@ -218,7 +218,7 @@ async fn inspect(job: &SyncJob, context: &Context) -> Result<Inspected, Error> {
     let (mut status, now) = (restore::released(job), Timestamp::now());
     let accepted = job.annotations().get(names::ANNOTATION_ACCEPT_VOLUME).map(String::as_str);
     destination_identity::accept(&mut status, &job.name_any(), accepted);
-    if let (Some(run), Ok(_)) = (&status.active_run, &valid) {
+    if let Some(run) = &status.active_run {
         found.judge_record(job, run);
         found.owing = run.uid.as_ref().and_then(|uid| context.hooks.owed(uid));
     }

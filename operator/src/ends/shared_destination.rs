@@ -49,9 +49,13 @@ pub fn shared<'a>(job: &SyncJob, others: impl IntoIterator<Item = &'a SyncJob>) 
     })
 }
 
-/// Returns whether a SyncJob of another namespace has run, and has not lost its grant since: else it writes nothing.
+/// Returns whether a SyncJob of another namespace has run as its spec is now, and has not lost its grant since: else it
+/// writes nothing there.
 fn may_write(other: &SyncJob) -> bool {
-    let Some(status) = &other.status else { return false };
+    let Some(status) = other.status.as_ref().filter(|it| it.observed_generation == other.metadata.generation)
+    else {
+        return false;
+    };
     let refused = [Reason::NotGranted, Reason::NamespaceNotWatched];
     let stalled = conditions::find(&status.conditions, conditions::STALLED);
     let is_refused =
@@ -108,6 +112,7 @@ mod tests {
             (json!({"lastRun": run(Some("PeerLost"))}), true),
             (json!({"lastRun": run(Some("NotGranted"))}), false),
             (json!({"lastRun": run(None), "conditions": [stalled]}), false),
+            (json!({"lastRun": run(None), "observedGeneration": 1}), false),
         ] {
             assert_eq!(shared(&own, &[abroad(status.clone())]).is_some(), counts, "{status}");
         }

@@ -336,6 +336,8 @@ pub(super) enum Output {
     Text,
     /// The objects.
     Json,
+    /// The objects.
+    Yaml,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

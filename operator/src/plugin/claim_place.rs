@@ -1,12 +1,12 @@
 //! Where a command looks, as it is typed.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 
 use crate::api::parse_duration;
 
-/// Which cluster and namespace; the kubeconfig is the one of kubectl.
+/// Which cluster and namespace.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Scope {
     /// The namespace. Absent: that of the kubeconfig's context.
@@ -15,6 +15,9 @@ pub(super) struct Scope {
     /// The context of the kubeconfig. Absent: the current one.
     #[arg(long, global = true)]
     pub(super) context: Option<String>,
+    /// The kubeconfig. Absent: that of kubectl, by KUBECONFIG or ~/.kube/config.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 /// A claim, as it is typed. A context may have slashes in its name, and no namespace behind it: that is the context's.
@@ -44,6 +47,7 @@ impl ClaimPlace {
         Scope {
             context: self.context.clone().or_else(|| of_line.context.clone()),
             namespace: self.namespace.clone().or_else(|| of_line.namespace.clone()),
+            kubeconfig: of_line.kubeconfig.clone(),
         }
     }
 }

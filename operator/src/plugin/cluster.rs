@@ -6,7 +6,7 @@ use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod};
 use kube::{
     Api, Client, Config, Resource, ResourceExt as _,
     api::{ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams},
-    config::KubeConfigOptions,
+    config::{KubeConfigOptions, Kubeconfig},
     core::{DeserializeGuard, error_boundary::InvalidObject},
 };
 use serde::de::DeserializeOwned;
@@ -39,7 +39,14 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) async fn connect(scope: &Scope) -> Result<Self, PluginError> {
         let options = KubeConfigOptions { context: scope.context.clone(), ..KubeConfigOptions::default() };
-        let config = Config::from_kubeconfig(&options).await.map_err(PluginError::Kubeconfig)?;
+        let config = match &scope.kubeconfig {
+            Some(file) => match Kubeconfig::read_from(file) {
+                Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
+                Err(error) => Err(error),
+            },
+            None => Config::from_kubeconfig(&options).await,
+        };
+        let config = config.map_err(PluginError::Kubeconfig)?;
         let namespace = scope.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(PluginError::Client)?;
         Ok(Self { client, namespace, context: scope.context.clone() })

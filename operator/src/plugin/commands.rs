@@ -81,8 +81,8 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
 
 async fn status(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginError> {
     let job = cluster.job(name).await?;
-    if form.output == Output::Json {
-        return output::json(&job);
+    if output::object(form.output, &job)? {
+        return Ok(());
     }
     let active = job.status.as_ref().and_then(|status| status.active_run.as_ref());
     let run = match active {
@@ -95,8 +95,8 @@ async fn status(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginE
 
 async fn statuses(cluster: &Cluster, all_namespaces: bool, form: Form) -> Result<(), PluginError> {
     let jobs = cluster.jobs(all_namespaces).await?;
-    if form.output == Output::Json {
-        return output::json(&json!({"apiVersion": "v1", "kind": "List", "items": jobs}));
+    if output::object(form.output, &json!({"apiVersion": "v1", "kind": "List", "items": jobs}))? {
+        return Ok(());
     }
     if jobs.is_empty() {
         let place =
@@ -114,10 +114,10 @@ async fn runs(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginErr
         cluster.job(name).await?;
         return Err(cluster.no_run(name));
     }
-    match form.output {
-        Output::Json => output::json(&json!({"apiVersion": "v1", "kind": "List", "items": runs})),
-        Output::Text => output::lines(&lines::runs(&runs)),
+    if output::object(form.output, &json!({"apiVersion": "v1", "kind": "List", "items": runs}))? {
+        return Ok(());
     }
+    output::lines(&lines::runs(&runs))
 }
 
 async fn run_now(
@@ -140,8 +140,8 @@ async fn run_now(
 /// Waits for the end of a requested run, if `wait` is set, and prints its result.
 async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Result<(), PluginError> {
     if !wait {
-        if form.output == Output::Json {
-            return output::json(&run);
+        if output::object(form.output, &run)? {
+            return Ok(());
         }
         output::lines(&[format!("syncrun.volferry.dev/{} created", run.name_any())])?;
         // The SyncJob still says how the run before ended.
@@ -161,10 +161,12 @@ async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Resu
 }
 
 fn report_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> {
-    match (form.output, &report.benchmark) {
-        (Output::Json, _) => output::json(run),
-        (Output::Text, Some(found)) => output::lines(&trend::bench_table(found).lines().collect::<Vec<_>>()),
-        (Output::Text, None) => output::lines(&[lines::ended(report)]),
+    if output::object(form.output, run)? {
+        return Ok(());
+    }
+    match &report.benchmark {
+        Some(found) => output::lines(&trend::bench_table(found).lines().collect::<Vec<_>>()),
+        None => output::lines(&[lines::ended(report)]),
     }
 }
 
@@ -211,10 +213,10 @@ async fn snapshots(cluster: &Cluster, name: &str, form: Form) -> Result<(), Plug
     let SyncJobStatus { snapshots, conditions, .. } = job.status.unwrap_or_default();
     let status = snapshots.ok_or(PluginError::NoSnapshots { namespace, name })?;
     let damage = conditions::find(&conditions, conditions::CORRUPT).map(|corrupt| corrupt.message.as_str());
-    match form.output {
-        Output::Json => output::json(&status),
-        Output::Text => output::lines(&lines::snapshots(&status, damage)),
+    if output::object(form.output, &status)? {
+        return Ok(());
     }
+    output::lines(&lines::snapshots(&status, damage))
 }
 
 async fn report(cluster: &Cluster, name: &str) -> Result<(), PluginError> {

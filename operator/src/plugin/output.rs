@@ -6,7 +6,7 @@ use contract::printable;
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
-use super::error::PluginError;
+use super::{args::Output, error::PluginError};
 
 const ALTERNATE_SCREEN: &str = "\x1b[?1049h";
 const USUAL_SCREEN: &str = "\x1b[?1049l";
@@ -18,6 +18,19 @@ const CLEAR_BELOW: &str = "\x1b[J";
 pub(super) fn lines<S: AsRef<str>>(lines: &[S]) -> Result<(), PluginError> {
     let text: String = lines.iter().map(|line| printable(line.as_ref()).into_owned() + "\n").collect();
     write(text.as_bytes())
+}
+
+/// Prints an object on standard output if it is wanted in a form for programs. Returns whether it is.
+pub(super) fn object<T: Serialize>(wanted: Output, object: &T) -> Result<bool, PluginError> {
+    match wanted {
+        Output::Text => return Ok(false),
+        Output::Json => json(object)?,
+        Output::Yaml => {
+            let yaml = serde_saphyr::to_string(object).map_err(|error| PluginError::Yaml(Box::new(error)))?;
+            lines(&yaml.lines().collect::<Vec<_>>())?;
+        }
+    }
+    Ok(true)
 }
 
 /// Prints an object as JSON on standard output.

@@ -81,7 +81,7 @@ impl PairFlags {
     /// Returns the same claims with what the command line says about all of them.
     pub(super) fn at(mut self, of_line: &Scope) -> Self {
         for place in [&mut self.from, &mut self.to] {
-            Scope { namespace: place.namespace, context: place.context } = place.scope(of_line);
+            Scope { namespace: place.namespace, context: place.context, .. } = place.scope(of_line);
         }
         self
     }

@@ -12,17 +12,19 @@ pub struct RunNames<'a> {
     id: &'a str,
     number: i64,
     uid: Option<&'a str>,
+    /// Whether a version of the operator recorded it that noted no UIDs.
+    is_older: bool,
 }
 
 impl<'a> From<&'a ActiveRun> for RunNames<'a> {
     fn from(run: &'a ActiveRun) -> Self {
-        Self { id: &run.id, number: run.number, uid: run.uid.as_deref() }
+        Self { id: &run.id, number: run.number, uid: run.uid.as_deref(), is_older: false }
     }
 }
 
 impl<'a> From<&'a Run> for RunNames<'a> {
     fn from(run: &'a Run) -> Self {
-        Self { id: &run.id, number: run.number, uid: run.uid.as_deref() }
+        Self { id: &run.id, number: run.number, uid: run.uid.as_deref(), is_older: run.uid.is_none() }
     }
 }
 
@@ -35,7 +37,7 @@ impl<'a> RunNames<'a> {
     /// Returns whether an annotation of the SyncJob `job` means the run. The operator never gives a name twice. A person
     /// may create a SyncRun of the same name again, long after the annotation was written, so that only its UID counts.
     pub fn is_meant(self, annotation: &str, job: &str) -> bool {
-        let is_unique = self.uid.is_none() || self.id == names::run_id(job, self.number);
+        let is_unique = self.is_older || self.id == names::run_id(job, self.number);
         self.uid == Some(annotation) || is_unique && annotation == self.id
     }
 }

@@ -109,12 +109,11 @@ pub fn set_conditions(conditions: &mut Vec<Condition>, run: &ActiveRun, now: Tim
     };
     let message = format!(
         "Run {0} brings {what} back to its snapshot {1}. No run starts by the schedule or for a change of the \
-         spec until you resume the job with `kubectl volferry resume`, which annotates it with {2}={3}. You can also \
-         start one run now: change spec.trigger, or create a SyncRun.",
+         spec until you resume the job with `kubectl volferry resume`, which annotates it with {2}=UID, the UID of \
+         SyncRun {0}. You can also start one run now: change spec.trigger, or create a SyncRun.",
         run.id,
         restore.snapshot,
-        names::ANNOTATION_RESUME,
-        RunNames::from(run).word()
+        names::ANNOTATION_RESUME
     );
     let cause = Cause { reason: &Reason::RestoredInPlace, message: &message, generation: run.generation };
     // Its time is that of the newest restore, to compare with when other runs were asked for.

@@ -78,6 +78,10 @@ pub(crate) async fn possible(
     let set = set_of(sources, job);
     let set = set.as_ref().and_then(|set| set.0.as_ref().ok());
     let jobs = jobs_of(sources, job, set);
+    let others = readable(&jobs).filter(|other| other.metadata.uid != job.metadata.uid);
+    if let Some(fault) = group_snapshot::stalled_partner(others) {
+        return Ok(Some(fault));
+    }
     let parts = readable(&jobs).filter(|job| group_snapshot::takes_part(job)).count();
     Ok(group_snapshot::check(set, parts, source_capture::source(claims), sources.limits).err())
 }

@@ -15,7 +15,7 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    api::{CaptureMethod, GroupCapture, PointInTime, SyncJob, SyncJobSet},
+    api::{CaptureMethod, GroupCapture, PointInTime, SyncJob, SyncJobSet, conditions},
     fault::Fault,
     names::{self, FIELD_MANAGER},
     queue::turns::Limits,
@@ -25,7 +25,7 @@ use crate::{
 /// The API group of VolumeGroupSnapshots.
 pub const GROUP: &str = "groupsnapshot.storage.k8s.io";
 /// Its versions, the newest first. The fields that are used are the same in all.
-pub const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+pub const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 /// The number of SyncJobs that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -80,6 +80,23 @@ pub fn is_of(job: &SyncJob, group: &GroupCapture) -> bool {
 pub fn takes_part(job: &SyncJob) -> bool {
     let method = job.spec.source.point_in_time.as_ref().map(|of| of.method);
     method == Some(CaptureMethod::Group) && !job.spec.suspend && job.metadata.deletion_timestamp.is_none()
+}
+
+/// Returns why a run cannot be captured together with the `others` of its set now: one of them needs a person, and the
+/// run would hold its application still in vain. What keeps the capture itself from being made does not count, since
+/// that is of all of them.
+pub fn stalled_partner<'a>(others: impl IntoIterator<Item = &'a SyncJob>) -> Option<Fault> {
+    let stalled = |job: &&SyncJob| {
+        let conditions = job.status.as_ref().map(|status| &status.conditions);
+        let stalled = conditions.and_then(|conditions| conditions::find(conditions, conditions::STALLED));
+        stalled.is_some_and(|it| it.status == "True" && it.reason != *Reason::CaptureFailed)
+    };
+    let name = others.into_iter().filter(|job| takes_part(job)).find(stalled)?.name_any();
+    let message = format!(
+        "SyncJob {name}, whose source is captured together with this one, is Stalled. Solve what its condition says, or suspend \
+         it: kubectl volferry suspend {name}."
+    );
+    Some(Fault::new(Reason::CaptureFailed, message))
 }
 
 /// Returns the name of the capture of the run under way, which others may not have written.
@@ -252,6 +269,26 @@ mod tests {
 
     fn waiting(of: &str) -> SyncJob {
         job(of, json!({"name": name(of)}))
+    }
+
+    #[test]
+    fn a_run_holds_no_application_still_while_another_of_its_group_needs_a_person() {
+        let stalled = |reason: &str| {
+            let mut job = waiting("b");
+            let condition = json!({
+                "type": "Stalled", "status": "True", "reason": reason, "message": "",
+                "lastTransitionTime": "2027-01-06T05:00:00Z",
+            });
+            let condition = serde_json::from_value(condition).unwrap();
+            job.status.as_mut().unwrap().conditions = vec![condition];
+            job
+        };
+        assert_eq!(stalled_partner([&waiting("a"), &stalled("CaptureFailed")]), None);
+        let fault = stalled_partner([&waiting("a"), &stalled("ClaimNotFound")]).unwrap();
+        assert!(fault.message.starts_with("SyncJob b, "), "{}", fault.message);
+        let mut suspended = stalled("ClaimNotFound");
+        suspended.spec.suspend = true;
+        assert_eq!(stalled_partner([&suspended]), None);
     }
 
     #[test]

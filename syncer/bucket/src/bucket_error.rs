@@ -252,6 +252,11 @@ impl BucketError {
         matches!(self, Self::Damaged { .. } | Self::Missing { .. } | Self::Lacks { .. })
     }
 
+    /// Returns whether the head of the store is not as it was written, as far as its reader can tell.
+    pub(crate) fn is_of_head(&self) -> bool {
+        matches!(self, Self::Foreign(_) | Self::WrongKey(_)) || self.is_of_an_object()
+    }
+
     /// Returns the name of the object that it is of, or the hash of what is lacking.
     pub(crate) fn object(&self) -> &str {
         match self {
@@ -308,7 +313,7 @@ impl BucketError {
                     .into()
             }
             Self::Damaged { object, .. } if [HEAD, HEAD_COPY].contains(&&**object) => {
-                "`volferry snapshot verify` with the right to write puts it back".into()
+                "its other copy was read; `volferry snapshot verify` with the right to write puts it right".into()
             }
             Self::Damaged { object, .. } | Self::Missing { object, .. } if is_in(INDEXES, object) => {
                 "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all`, from a volume that has the snapshots, replaces it; \

@@ -112,7 +112,7 @@ impl BucketStore {
         };
         match read(HEAD) {
             Ok(Some(found)) => Ok(Some(found)),
-            Err(error @ BucketError::Version { .. }) => Err(error),
+            Err(error) if !error.is_of_head() => Err(error),
             missing_or_damaged => match read(HEAD_COPY) {
                 Ok(Some(copy)) => Ok(Some(FoundHead { is_copy: true, ..copy })),
                 _ => missing_or_damaged,
@@ -168,21 +168,29 @@ impl BucketStore {
         Ok(())
     }
 
-    /// Returns what is wrong with the head and its copy, and with `heals` writes such a one again.
-    pub(crate) fn check_heads(&self, heals: bool) -> Result<Vec<BucketError>, BucketError> {
+    /// Returns what is wrong with the head and its copy.
+    pub(crate) fn check_heads(&self) -> Result<Vec<BucketError>, BucketError> {
         let mut wrong = Vec::new();
         for name in [HEAD, HEAD_COPY] {
-            let there = self.objects.get(name, MAX_NEW_BYTES)?;
-            // Stores of earlier versions have no copy until they are written to.
-            let is_right = there.as_ref().map_or(name == HEAD_COPY, |there| *there == self.head);
-            if !is_right {
-                wrong.push(self.objects.damaged(name, "it is not what this program has written"));
-                if heals {
-                    self.objects.wait(self.objects.put(name, self.head.clone()))??;
-                }
-            }
+            let what = match self.objects.get(name, MAX_NEW_BYTES) {
+                Ok(Some(there)) if there == self.head => continue,
+                // Stores of earlier versions have no copy until they are written to.
+                Ok(None) if name == HEAD_COPY => continue,
+                Ok(None) => "it is missing",
+                Err(error) if !error.is_of_an_object() => return Err(error),
+                _ => "it is not what this program has written",
+            };
+            wrong.push(self.objects.damaged(name, what));
         }
         Ok(wrong)
+    }
+
+    /// Writes the head and its copy again.
+    pub(crate) fn write_heads(&self) -> Result<(), BucketError> {
+        for name in [HEAD, HEAD_COPY] {
+            self.objects.wait(self.objects.put(name, self.head.clone()))??;
+        }
+        Ok(())
     }
 
     /// Returns its place.

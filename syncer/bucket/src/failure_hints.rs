@@ -44,6 +44,14 @@ const REFUSALS: [(&str, &str); 15] = [
     ("XMinioAdminNoSuchUser", KEYS),
 ];
 
+/// The codes by which a store calls a request wrong that did not arrive whole.
+const NOT_ARRIVED: [&str; 3] = ["BadDigest", "IncompleteBody", "RequestTimeout"];
+
+/// Returns whether the same request may be answered otherwise, although the store calls it wrong.
+pub(crate) fn may_pass(code: &str) -> bool {
+    NOT_ARRIVED.contains(&code)
+}
+
 /// Returns the next step if the code is that of a refusal.
 pub(crate) fn refusal(code: &str) -> Option<&'static str> {
     REFUSALS.iter().find(|(known, _)| *known == code).map(|(_, hint)| *hint)

@@ -24,12 +24,13 @@ use super::{
 /// Requests that are answered at the same time.
 pub(crate) const REQUESTS: usize = 8;
 
-/// The longest that one request may take, unless AWS_TIMEOUT says otherwise: that of a pack on a line of 250 kbit/s.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
+/// The longest that one request may take, unless AWS_TIMEOUT says otherwise: that of a pack on a line of 500 kbit/s.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The tries of a request, and how long they may take together.
+/// The tries of a request, and how long they may take together: long enough for a second one after a first without an
+/// answer.
 const MAX_RETRIES: usize = 20;
-const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(330);
 
 /// The pauses between tries of a put that the client does not repeat itself, because it is conditional.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -336,7 +337,7 @@ impl Objects {
             (_, Some(code)) => match failure_hints::refusal(code) {
                 Some(hint) => refused(code, hint),
                 // Another try would get the same answer.
-                None if text.contains(HTTP_BAD_REQUEST) => {
+                None if text.contains(HTTP_BAD_REQUEST) && !failure_hints::may_pass(code) => {
                     let said = between(&text, "<Message>", "</Message>").unwrap_or_default();
                     refused(format!("{code} {said}").trim_end(), failure_hints::BAD_REQUEST)
                 }

@@ -34,7 +34,7 @@ pub(crate) const PACK_BYTES: usize = 16 << 20;
 /// Packs that are on their way at the same time; each is in memory.
 const PUTS: usize = 4;
 
-/// A pack that takes so long has the line for itself, since a request that takes too long begins anew.
+/// Packs go one at a time if one alone takes so long, since a request that takes too long begins anew.
 const SLOW_PUT: Duration = Duration::from_secs(15);
 
 /// Returns what a blob is sealed for.
@@ -188,7 +188,8 @@ impl PackWriter {
     fn await_one(&mut self) -> Result<(), BucketError> {
         let joined = self.store.objects.wait(self.puts.join_next())?.unwrap_or(Ok(Ok(Duration::ZERO)));
         let took = joined.unwrap_or_else(|failed| Err(BucketError::Runtime(failed.into())))?;
-        self.at_a_time = if took < SLOW_PUT { PUTS } else { 1 };
+        let alone = took / u32::try_from(self.at_a_time).unwrap_or(1);
+        self.at_a_time = if alone < SLOW_PUT { PUTS } else { 1 };
         Ok(())
     }
 

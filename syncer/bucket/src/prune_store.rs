@@ -86,10 +86,7 @@ pub fn prune_store(
         let KnownPacks { list, index, .. } = &known;
         let gone = judge(&list.roots)?;
         let used = match used_blobs(store, list, index, &gone) {
-            // Another prune may have removed the trees of snapshots that it dropped.
-            Err(error) if error.is_of_an_object() && store.list()?.roots.changes != list.roots.changes => {
-                continue;
-            }
+            Err(error) if is_overtaken(store, list, &error)? => continue,
             used => used?,
         };
         let kept = KeptUnlisted::read(store)?;
@@ -97,11 +94,18 @@ pub fn prune_store(
         if is_dry {
             return Ok(plan.pruned(gone, 0));
         }
-        if let Some(written) = carry_out(store, list, &kept, index, &plan, &gone)? {
-            return Ok(plan.pruned(gone, written));
+        match carry_out(store, list, &kept, index, &plan, &gone) {
+            Ok(None) => {}
+            Err(error) if is_overtaken(store, list, &error)? => {}
+            written => return Ok(plan.pruned(gone, written?.unwrap_or_default())),
         }
     }
     Err(BucketError::Contended(store.url().clone()))
+}
+
+/// Returns whether another prune may have removed what an object lacks, because it dropped snapshots since this list.
+fn is_overtaken(store: &BucketStore, list: &StoreList, error: &BucketError) -> Result<bool, BucketError> {
+    Ok(error.is_of_an_object() && store.list()?.roots.changes != list.roots.changes)
 }
 
 /// Returns a pause before a prune begins again, of any length up to a bound that doubles: others wait for another time.

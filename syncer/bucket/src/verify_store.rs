@@ -50,7 +50,9 @@ pub fn verify_store(
 ) -> Result<VerifiedStore, BucketError> {
     let mut known = store.known_to_read()?;
     let mut around = known.take_around();
-    around.extend(store.check_heads(notes)?);
+    let heads = store.check_heads()?;
+    let has_lost_head = !heads.is_empty();
+    around.extend(heads);
     let mut check = StoreCheck::new(store, &known);
     let damage = |error: &BucketError| Damage::elsewhere(error.object().to_owned(), error.to_string());
     check.done.damaged.extend(around.iter().map(damage));
@@ -77,7 +79,11 @@ pub fn verify_store(
             check.name_paths(snapshot.tree.id, &mut names)?;
         }
     }
-    let noted = if notes { check.note() } else { Ok(()) };
+    let noted = match (notes, has_lost_head) {
+        (false, _) => Ok(()),
+        (true, false) => check.note(),
+        (true, true) => store.write_heads().and_then(|()| check.note()),
+    };
     Ok(VerifiedStore { noted, verified: check.done, roots, around })
 }
 
@@ -215,7 +221,8 @@ impl<'a> StoreCheck<'a> {
                 self.folder(id, folder, &mut lacking)
             })?;
         }
-        self.done.objects += folders - std::mem::replace(&mut self.folders, folders);
+        self.done.objects = self.done.objects + folders - self.folders;
+        self.folders = folders;
         Ok(lacking)
     }
 

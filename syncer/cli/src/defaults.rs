@@ -326,7 +326,8 @@ fn contradict(command: &Command, a: &Arg, b: &Arg) -> bool {
 /// Returns the default that the variable of a flag sets.
 fn of_variable((variable, value): (OsString, OsString)) -> Option<GivenDefault> {
     let variable = variable.into_string().ok()?;
-    let flag = variable.strip_prefix("VOLFERRY_")?.to_lowercase().replace('_', "-");
+    let name = variable.strip_prefix("VOLFERRY_").filter(|name| !name.contains(char::is_lowercase))?;
+    let flag = name.to_lowercase().replace('_', "-");
     let (name, _) = *FLAGS.iter().find(|(name, _)| *name == flag && !value.is_empty())?;
     let value = FlagValue::Text(String::from_utf8_lossy(value.as_bytes()).into_owned());
     Some(GivenDefault { name, command: None, value, set_by: variable })

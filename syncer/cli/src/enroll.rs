@@ -27,7 +27,7 @@ use crate::{
         greeting::GreetingError,
         near_end,
         place::SERVICE_PORT,
-        ssh::Ssh,
+        ssh::{Heard, Ssh},
         ssh_settings,
         why_ssh_failed::{RemoteError, explain},
     },
@@ -127,11 +127,13 @@ fn add(flags: &EnrollFlags, files: &OwnFiles) -> Result<u16, EnrollError> {
     // A service that runs reads its keys again within a second.
     let proven = prove(address, PROOF_TIMEOUT, files.read_or_make(&files.key())?, contact.key);
     if let Err(EnrollError::Unproven { address, source }) = proven {
-        eprintln!(
-            "note: the key is listed, and the service at {address} does not accept it yet: {}\nhint: see that it runs, and that \
+        let what = format!(
+            "the key is listed, and the service at {address} does not accept it yet: {}\nhint: see that it runs, and that \
              this machine reaches it there",
             chain(&source)
         );
+        // Standard error may be closed.
+        let _ = io::stderr().write_all(messages::lines("note", &what).as_bytes());
     }
     Ok(port)
 }
@@ -238,7 +240,7 @@ fn command<T>(
     let ssh = Ssh::start(&rsh, &flags.place.reached, command.as_ref(), &screen).map_err(not_started)?;
     let from = ssh.files().map_err(not_started)?.from;
     let within = flags.connect_timeout.unwrap_or(SSH_PATIENCE);
-    let _watch = ssh.expect_answer(within).map_err(not_started)?;
+    let from = Heard::new(from, Some(ssh.expect_answer(within).map_err(not_started)?), false);
     for line in BufReader::new(from.take(MAX_ANSWER_BYTES)).lines().map_while(Result::ok) {
         match read(&line) {
             Ok(Some(answer)) => {

@@ -27,8 +27,12 @@ use crate::{
     measure::thread_time::{Activity, during},
     plan::needed_files::Need,
     sink::writing::Writing,
-    sys::{cores::cores, file_part::SizedFile, find_holes::data_end},
-    sys::{find_holes::has_holes, stat::regular},
+    sys::{
+        cores::cores,
+        file_part::SizedFile,
+        find_holes::{data_end, has_holes},
+        stat::regular,
+    },
     transport::Control,
     wire::{BasisManifest, MAX_PACKED_BYTES, Message, Needs, Prefix, Update},
 };

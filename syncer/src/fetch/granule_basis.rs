@@ -24,8 +24,11 @@ use crate::{
     },
     destination::{ArrivalLog, Arrived, ArrivedBlocks, ClonedAt, Staged},
     hash::granule_value,
-    sys::{file_part::Slice, find_holes::DataMap},
-    sys::{find_holes::has_holes, stat::regular},
+    sys::{
+        file_part::Slice,
+        find_holes::{DataMap, has_holes},
+        stat::regular,
+    },
 };
 
 /// The number of bytes that are read and copied at once: more than a block of content, because each piece waits for its

@@ -1,4 +1,4 @@
-//! Times and devices of files in the kernel's answers.
+//! What the kernel's answers say of files: kinds, times, devices and states.
 
 use std::{io, os::fd::AsFd};
 

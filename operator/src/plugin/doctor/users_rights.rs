@@ -16,7 +16,7 @@ use super::{
 use crate::api::GROUP;
 
 /// The permissions that the plugin's commands need: verb, resource, subresource, and the role that grants it.
-const RIGHTS: [(&str, &str, &str, &str); 8] = [
+const RIGHTS: [(&str, &str, &str, &str); 9] = [
     ("list", "syncjobs", "", "view"),
     ("list", "syncruns", "", "view"),
     ("list", "pods", "", "view"),
@@ -25,6 +25,8 @@ const RIGHTS: [(&str, &str, &str, &str); 8] = [
     ("patch", "syncjobs", "", "edit"),
     ("create", "jobs", "", "edit"),
     ("create", "pods", "exec", "edit"),
+    // Before Kubernetes 1.35, to open the connection.
+    ("get", "pods", "exec", "edit"),
 ];
 
 /// Returns which rights are missing.

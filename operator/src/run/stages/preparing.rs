@@ -18,8 +18,14 @@ use crate::{
 const RECORD_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
-    if let Err(fault) = &situation.demand {
-        return queued::without_demand(situation, fault);
+    // Another operator may be making the pods, so the start stays.
+    let is_launched = run.launched && situation.facts.record == Record::Kept;
+    match &situation.demand {
+        Err(fault) if is_launched => {
+            return Step::Start(Some(fault.clone())).again(after(situation, SLOW_PERIOD));
+        }
+        Err(fault) => return queued::without_demand(situation, fault),
+        Ok(_) => {}
     }
     if let Some(leftovers) = &situation.leftovers {
         let fault = Fault::new(Reason::Preparing, leftovers);
@@ -28,8 +34,6 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if is_behind(situation, run) {
         return queued::renew(situation, run);
     }
-    // Another operator may be making the pods, so the start stays.
-    let is_launched = run.launched && situation.facts.record == Record::Kept;
     match of_claims(situation) {
         Some(Step::Block(Blocked::Waiting(fault) | Blocked::Stalled(fault))) if is_launched => {
             return Step::Start(Some(fault)).again(after(situation, SLOW_PERIOD));

@@ -61,7 +61,9 @@ pub(crate) enum ConfigError {
     ShardedMove,
     #[error("{0} with --source-snapshot: all of the snapshot is copied, so leave {0} out")]
     NotForSnapshots(&'static str),
-    #[error("{0} with s3://BUCKET/PREFIX: no run into object storage does that, and nothing was done")]
+    #[error(
+        "{0} with s3://BUCKET/PREFIX: no run into object storage does that, so leave it out; nothing was done"
+    )]
     NotForBucket(String),
     #[error("--key-file without s3://BUCKET/PREFIX: nothing else is encrypted by it, so leave it out")]
     KeyOfNoBucket,

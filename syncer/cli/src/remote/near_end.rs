@@ -21,7 +21,7 @@ use super::{
     ciphers,
     greeting::{self, Answer, GreetingError, Request},
     place::RemotePlace,
-    ssh::{AnswerWatch, Pipes, Ssh},
+    ssh::{AnswerWatch, Heard, Pipes, Ssh},
     why_ssh_failed::{RemoteError, explain},
 };
 use crate::screen::Screen;
@@ -176,25 +176,11 @@ struct Talk {
     watch: Option<AnswerWatch>,
 }
 
-/// The far end's words. The first of them ends the wait for an answer.
-struct Heard {
-    from: File,
-    watch: Option<AnswerWatch>,
-}
-
-impl io::Read for Heard {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.watch.take().map_or(Ok(()), |watch| watch.until_heard(&self.from))?;
-        let len = self.from.read(buffer)?;
-        Ok(len)
-    }
-}
-
 impl Talk {
     /// Copies the program if it has to, tells the far end what to do, and returns its contact, if it has one.
     fn hold(self, pipes: Pipes, contact: Option<Contact>) -> Result<Option<Contact>, CopyError> {
         let Pipes { from, mut to } = pipes;
-        let mut from = Heard { from, watch: self.watch };
+        let mut from = Heard::new(from, self.watch, true);
         if let Some(copy) = &self.copy {
             copy.send(&mut from, &mut to)?;
         }

@@ -79,24 +79,69 @@ pub(crate) struct SshEnd {
     pub(crate) errors: Vec<String>,
 }
 
-/// Ends the process if the far end has not answered in time. Dropped when it has.
+/// The time that the far end has to answer. The process is stopped when that is over, unless this is dropped before.
 pub(crate) struct AnswerWatch {
     deadline: Instant,
-    is_late: Arc<AtomicBool>,
+    late: Late,
     _answered: mpsc::Sender<Infallible>,
 }
 
-impl AnswerWatch {
-    /// Waits until there is something to read. What the process has started may outlive it and keep the pipe open, so
-    /// its end alone is not waited for.
-    pub(crate) fn until_heard(&self, from: &impl AsFd) -> io::Result<()> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let mut readable = [PollFd::new(from, PollFlags::IN)];
-        if poll(&mut readable, Timespec::try_from(left).ok().as_ref())? > 0 {
-            return Ok(());
-        }
+/// Stops a process that did not lead to an answer in time.
+struct Late {
+    is_late: Arc<AtomicBool>,
+    /// `None` of standard input and output, which nothing ends.
+    process: Option<OwnedFd>,
+}
+
+impl Late {
+    fn stop(&self) {
         self.is_late.store(true, SeqCst);
-        Err(io::ErrorKind::TimedOut.into())
+        // Fails only if it has ended. ssh gives a terminal its echo back.
+        let _ = self.process.as_ref().map(|process| pidfd_send_signal(process, Signal::TERM));
+    }
+}
+
+/// What the far end says, as long as it has time to. What the process has started may outlive it and keep the pipe open,
+/// so the end of the pipe alone is not waited for.
+pub(crate) struct Heard {
+    from: File,
+    watch: Option<AnswerWatch>,
+    /// Whether the first words end the wait.
+    any_word_counts: bool,
+}
+
+impl Heard {
+    pub(crate) fn new(from: File, watch: Option<AnswerWatch>, any_word_counts: bool) -> Self {
+        Self { from, watch, any_word_counts }
+    }
+}
+
+impl io::Read for Heard {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(watch) = &self.watch {
+            watch.until_heard(&self.from)?;
+        }
+        let len = self.from.read(buffer)?;
+        self.watch = self.watch.take().filter(|_| !self.any_word_counts);
+        Ok(len)
+    }
+}
+
+impl AnswerWatch {
+    /// Waits until there is something to read.
+    fn until_heard(&self, from: &impl AsFd) -> io::Result<()> {
+        let mut readable = [PollFd::new(from, PollFlags::IN)];
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            match poll(&mut readable, Timespec::try_from(left).ok().as_ref()) {
+                Err(Errno::INTR) => {}
+                Ok(0) => {
+                    self.late.stop();
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                ready => return Ok(ready.map(drop)?),
+            }
+        }
     }
 }
 
@@ -154,15 +199,16 @@ impl Ssh {
     /// Gives the far end so long to answer, until the watch is dropped.
     pub(crate) fn expect_answer(&self, within: Duration) -> io::Result<AnswerWatch> {
         let (watch, answered) = mpsc::channel::<Infallible>();
-        let (deadline, is_late) = (Instant::now() + within, Arc::clone(&self.is_late));
-        let watch = AnswerWatch { deadline, is_late, _answered: watch };
-        let Some(process) = &self.process else { return Ok(watch) };
-        let (handle, is_late) = (process.handle.try_clone()?, Arc::clone(&self.is_late));
+        let late = || {
+            let process = self.process.as_ref().map(|process| process.handle.try_clone()).transpose()?;
+            io::Result::Ok(Late { is_late: Arc::clone(&self.is_late), process })
+        };
+        let watch = AnswerWatch { deadline: Instant::now() + within, late: late()?, _answered: watch };
+        // What is said to the far end may not get through, either.
+        let late = late()?;
         let wait = move || {
             if answered.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
-                is_late.store(true, SeqCst);
-                // Fails only if it has ended. ssh gives a terminal its echo back.
-                let _ = pidfd_send_signal(&handle, Signal::TERM);
+                late.stop();
             }
         };
         thread::Builder::new().name("answer".into()).spawn(wait)?;

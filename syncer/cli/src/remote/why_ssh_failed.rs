@@ -88,7 +88,9 @@ pub(crate) fn explain(
     let SshEnd { status, errors } = ssh.end();
     let has = |text: &str| errors.iter().any(|line| line.contains(text));
     // What volferry says itself there, or else the last line.
-    let said = errors.iter().find_map(|line| Some(line.split_once("error: ")?.1));
+    let said = errors
+        .iter()
+        .find_map(|line| line.strip_prefix("error: ").or_else(|| Some(line.split_once(": error: ")?.1)));
     let last = errors.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty());
     let last = said.or(last).unwrap_or("it gave no reason").to_owned();
     let code = status.and_then(|status| status.code());

@@ -87,6 +87,12 @@ fn rules_of_the_destination_keep_and_drop_copies_and_nothing_else() {
         let (_, history) = done(&run(&pair, &["--history=kept"], &demands));
         assert_eq!((history.copied, history.dropped), (2, 0), "{way:?}");
         let have = ids(&destination);
+        let (_, history) = done(&run(&pair, &["--history=kept"], &demands));
+        assert_eq!(
+            (history.copied, history.dropped, history.forgotten),
+            (0, 0, 0),
+            "{way:?}: nothing is new"
+        );
         assert!(have.contains(&own) && have.contains(&pinned) && have.contains(&last), "{way:?}: {have:?}");
         assert!(!taken.iter().any(|id| have.contains(id)), "{way:?}: {have:?}");
         let newer: Vec<String> = (10..12).map(|round| next(&source, round, &[])).collect();

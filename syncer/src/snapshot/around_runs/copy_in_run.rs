@@ -94,10 +94,13 @@ impl CopyJudge<'_> {
         // What is here is known, and only the rest is believed. The destination's own snapshots are not judged.
         let is_own = |it: &Snapshot| roots.get(it.id).is_some_and(|own| own.origin.is_none());
         let believed = offered.iter().copied().filter(|it| !copies.contains_key(&it.id) && !is_own(it));
-        let (back, new): (Vec<&Snapshot>, Vec<&Snapshot>) = believed.partition(|it| away.contains(&it.id));
-        let mut judged: Vec<&Snapshot> = copies.into_values().chain(new).collect();
+        // They are judged with the copies here, so as what they become by being copied.
+        let copied = |it: &Snapshot| Snapshot { origin: it.origin.or(self.origin), ..it.clone() };
+        let (back, new): (Vec<Snapshot>, Vec<Snapshot>) =
+            believed.map(copied).partition(|it| away.contains(&it.id));
+        let mut judged: Vec<&Snapshot> = copies.into_values().chain(&new).collect();
         let not_kept = self.not_kept(&judged)?;
-        judged.extend(back);
+        judged.extend(&back);
         let not_kept_if_back = self.not_kept(&judged)?;
         let is_wanted = |it: &&Snapshot| {
             let not_kept = if away.contains(&it.id) { &not_kept_if_back } else { &not_kept };

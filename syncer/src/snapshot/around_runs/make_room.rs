@@ -52,7 +52,7 @@ fn superseded(
     };
     let tags = asked.tags.iter().cloned().collect();
     let id = SnapshotId(u64::MAX);
-    let next = Snapshot { id, taken: now, tags, pinned: false, failed: 0, ..newest.clone() };
+    let next = Snapshot { id, taken: now, tags, pinned: false, failed: 0, origin: None, ..newest.clone() };
     let with_next: Vec<&Snapshot> = std::iter::once(&next).chain(judged.iter().copied()).collect();
     let verdicts = judge(&with_next, &asked.keep, now, zone)?;
     let least = asked.min_keep.unwrap_or(DEFAULT_MIN_KEEP) as usize;

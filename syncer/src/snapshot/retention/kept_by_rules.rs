@@ -18,8 +18,7 @@ use crate::{
 pub(crate) const MAX_SAFETY: u32 = 3;
 
 /// Judges snapshots: those of each SyncJob, those of persons, and those of each volume that some were copied from,
-/// separately. Those from before restores follow their
-/// own limit. The verdicts are in the order of the snapshots.
+/// separately. Those from before restores follow their own limit. The verdicts are in the order of the snapshots.
 ///
 /// # Errors [`SnapshotError::EmptyPolicy`], because a policy without rules would remove everything.
 pub fn judge(
@@ -286,6 +285,16 @@ mod tests {
         assert_eq!(of(Retention { yearly: 1, ..Retention::default() }), [0]);
         assert_eq!(of(Retention { within_seconds: Some(DAY as u64), ..Retention::default() }), [0, 100, 1]);
         assert_eq!(of(Retention { daily: 2, weekly: 2, ..Retention::default() }), [0, 1, 7]);
+    }
+
+    #[test]
+    fn copies_of_each_volume_are_judged_apart() {
+        let of = |id, origin: Option<u8>| {
+            let origin = origin.map(|byte| VolumeId::new([byte; 16]));
+            Snapshot { origin, ..taken(id, NOW.seconds - id as i64) }
+        };
+        let snapshots = [of(1, None), of(2, Some(1)), of(3, Some(2)), of(4, None), of(5, Some(1))];
+        assert_eq!(kept(&snapshots, &Retention { last: 1, ..Retention::default() }), [1, 2, 3]);
     }
 
     #[test]
