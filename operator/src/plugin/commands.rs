@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{
-    args::{ClusterCommand, Command, Form, Output, PluginArgs},
+    args::{ClusterCommand, Command, Form, PluginArgs},
     browse_and_get::{self, Asked},
     cluster::Cluster,
     copy, doctor,

@@ -34,8 +34,9 @@ impl<'a> RunNames<'a> {
         self.uid.unwrap_or(self.id)
     }
 
-    /// Returns whether an annotation of the SyncJob `job` means the run. The operator never gives a name twice. A person
-    /// may create a SyncRun of the same name again, long after the annotation was written, so that only its UID counts.
+    /// Returns whether an annotation of the SyncJob `job` means the run. The operator never gives a name twice. A
+    /// person may create a SyncRun of the same name again, long after the annotation was written, so that only its UID
+    /// counts.
     pub fn is_meant(self, annotation: &str, job: &str) -> bool {
         let is_unique = self.is_older || self.id == names::run_id(job, self.number);
         self.uid == Some(annotation) || is_unique && annotation == self.id

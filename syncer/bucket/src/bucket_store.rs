@@ -159,8 +159,8 @@ impl BucketStore {
         Ok(found.of(objects))
     }
 
-    /// Checks, before this process writes, that the server refuses what others have written first. Writes the head or its
-    /// copy again where one is lost.
+    /// Checks, before this process writes, that the server refuses what others have written first. Writes the head or
+    /// its copy again where one is lost.
     pub(crate) fn check_conditional(&self) -> Result<(), BucketError> {
         if self.conditional.check(&self.objects, &[HEAD_COPY, HEAD], &self.head)? && self.lost_head {
             self.objects.wait(self.objects.put(HEAD, self.head.clone()))??;

@@ -1,5 +1,5 @@
-//! Names the objects of a store: its head, and the folders of those that need one another, since lists name indexes, and
-//! these the packs.
+//! Names the objects of a store: its head, and the folders of those that need one another, since lists name indexes,
+//! and these the packs.
 
 /// The object by which a store is known: magic, version, id, and the magic once more, sealed.
 pub(crate) const HEAD: &str = "volferry";

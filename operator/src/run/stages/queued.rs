@@ -49,8 +49,8 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     })
 }
 
-/// Returns the step of a run that cannot be run as the spec or the namespace is now. One that the namespace's annotations
-/// forbid keeps its name, and goes on once they, or the spec, are corrected.
+/// Returns the step of a run that cannot be run as the spec or the namespace is now. One that the namespace's
+/// annotations forbid keeps its name, and goes on once they, or the spec, are corrected.
 pub(super) fn without_demand(situation: &Situation<'_>, fault: &Fault) -> Decision {
     match fault.reason {
         Reason::InvalidAnnotation | Reason::RootNotAllowed if !is_bare(situation) => {

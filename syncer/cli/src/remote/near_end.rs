@@ -2,7 +2,6 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
     io,
     os::unix::ffi::OsStrExt as _,
     sync::{Arc, mpsc},

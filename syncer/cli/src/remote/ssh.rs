@@ -101,8 +101,8 @@ impl Late {
     }
 }
 
-/// What the far end says, as long as it has time to. What the process has started may outlive it and keep the pipe open,
-/// so the end of the pipe alone is not waited for.
+/// What the far end says, as long as it has time to. What the process has started may outlive it and keep the pipe
+/// open, so the end of the pipe alone is not waited for.
 pub(crate) struct Heard {
     from: File,
     watch: Option<AnswerWatch>,
