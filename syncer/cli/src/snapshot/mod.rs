@@ -44,7 +44,7 @@ pub(crate) use wait_for_volume::waiting;
 
 use contract::{ExitCode, chain};
 
-use self::{change::ListChange, flags::SnapshotCommand};
+use self::flags::SnapshotCommand;
 use crate::output;
 use syncer::{
     root::{Root, TreeLocation},
@@ -85,11 +85,11 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
         SnapshotCommand::Find(flags) => look::find(flags),
         SnapshotCommand::Stats(flags) => look::stats(flags),
         SnapshotCommand::Mount(flags) => mount::run(flags),
-        SnapshotCommand::Tag(flags) => ListChange::tag(flags).of_volume(),
-        SnapshotCommand::Untag(flags) => ListChange::untag(flags).of_volume(),
-        SnapshotCommand::Pin(flags) => ListChange::pin(flags, true).of_volume(),
-        SnapshotCommand::Unpin(flags) => ListChange::pin(flags, false).of_volume(),
-        SnapshotCommand::Forget(flags) => ListChange::forget(flags).of_volume(),
+        SnapshotCommand::Tag(flags) => change::ListChange::tag(flags).of_volume(),
+        SnapshotCommand::Untag(flags) => change::ListChange::untag(flags).of_volume(),
+        SnapshotCommand::Pin(flags) => change::ListChange::pin(flags, true).of_volume(),
+        SnapshotCommand::Unpin(flags) => change::ListChange::pin(flags, false).of_volume(),
+        SnapshotCommand::Forget(flags) => change::ListChange::forget(flags).of_volume(),
         SnapshotCommand::Prune(flags) => prune::run(flags),
         SnapshotCommand::Verify(flags) => verify::run(flags),
         SnapshotCommand::Repair(flags) => repair::run(flags),
