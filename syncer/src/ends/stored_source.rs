@@ -74,11 +74,11 @@ impl<'a> StoredSource<'a> {
     /// Describes the snapshot. If only paths of it are restored, the root has the sink's metadata and stays as it is.
     fn head(&self, sink: &Tree) -> Result<TreeHead, SnapshotError> {
         let Restore { snapshot, paths, store, .. } = self.restore;
-        let Snapshot { root_meta, root_attrs, entries, bytes, tree, id, .. } = snapshot;
+        let Snapshot { root_meta, root_attrs, entries, bytes, id, .. } = snapshot;
         let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
         if paths.iter().any(RelPath::is_root) {
-            let (root_meta, root_attrs) = (*root_meta, root_attrs.clone());
-            let digest = tree.digest;
+            let (root_meta, root_attrs) = (self.tree.kept_of_root(*root_meta), root_attrs.clone());
+            let digest = self.tree.digest();
             return Ok(TreeHead { root_meta, root_attrs, digest, totals, ..TreeHead::default() });
         }
         for path in paths {

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use crate::{
     ends::trust_in_store::{harmless, is_trusted},
-    entry::{Entry, FullMeta, Kind, Time},
+    entry::{Entry, FullMeta, Kind, Meta, Time},
     hash::TreeDigest,
     listing::ListingBuilder,
     measure::{failures::Failures, monitor::Monitor},
     path::RelPath,
-    plan::{plan_id::PlanId, source_tree::SourceTree},
+    plan::{plan_id::PlanId, relink_names::links_names, source_tree::SourceTree},
     session_error::SessionError,
     snapshot::{
         Snapshot, SnapshotError, Store,
@@ -58,6 +58,22 @@ struct StoredState {
     damaged: Vec<(RelPath, String)>,
 }
 
+/// What a run keeps of the entries of a snapshot. Of a live source, its scan leaves the rest out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct KeptOfNodes {
+    links: bool,
+    permissions: bool,
+    specials: bool,
+}
+
+impl KeptOfNodes {
+    const ALL: Self = Self { links: true, permissions: true, specials: true };
+
+    fn meta(self, meta: Meta) -> Meta {
+        Meta { mode: if self.permissions { meta.mode } else { 0 }, ..meta }
+    }
+}
+
 #[derive(Debug)]
 struct StoredDir {
     folder: FolderRef,
@@ -97,15 +113,32 @@ impl<'a> StoredTree<'a> {
         let root = StoredDir { folder: snapshot.tree, path: RelPath::root(), read: None };
         let state = StoredState { dirs: vec![root], asked: VecDeque::new(), damaged: Vec::new() };
         let is_trusted = is_trusted(snapshot, params);
+        let kept = KeptOfNodes {
+            links: links_names(params),
+            permissions: params.preserve.permissions,
+            specials: params.preserve.specials,
+        };
         Self {
             store,
             snapshot,
             paths,
             is_trusted,
+            kept,
             keep_going: params.keep_going,
             way_there: BTreeMap::new(),
             state: Mutex::new(state),
         }
+    }
+
+    /// Returns what a run keeps of the root's metadata.
+    pub(crate) fn kept_of_root(&self, meta: Meta) -> Meta {
+        self.kept.meta(meta)
+    }
+
+    /// Returns the digest of the root, by which a whole tree is known as equal; one that no tree has if the run does not
+    /// keep all that the snapshot has.
+    pub(crate) fn digest(&self) -> TreeDigest {
+        if self.kept == KeptOfNodes::ALL { self.snapshot.tree.digest } else { TreeDigest::default() }
     }
 
     /// Reads the whole tree, for a source whose sink requests directories by their numbers.
@@ -113,8 +146,8 @@ impl<'a> StoredTree<'a> {
     /// # Errors
     /// If a directory cannot be read, the snapshot has more entries than its record says, or the run is told to stop.
     pub(crate) fn load(&self, monitor: &Monitor) -> Result<Tree, SessionError> {
-        let Snapshot { id, root_meta, root_attrs, entries, bytes, tree, .. } = self.snapshot;
-        let mut dirs = vec![Dir { digest: tree.digest, ..Dir::default() }];
+        let Snapshot { id, root_meta, root_attrs, entries, bytes, .. } = self.snapshot;
+        let mut dirs = vec![Dir { digest: self.digest(), ..Dir::default() }];
         let (mut next, mut count) = (0, 0);
         while next < dirs.len() {
             monitor.check().map_err(|_| TransportError::Canceled)?;
@@ -130,7 +163,13 @@ impl<'a> StoredTree<'a> {
             next += 1;
         }
         let totals = Totals { entries: *entries, bytes: *bytes, ..Totals::default() };
-        Ok(Tree { dirs, root_meta: *root_meta, root_attrs: root_attrs.clone(), totals, ..Tree::default() })
+        Ok(Tree {
+            dirs,
+            root_meta: self.kept.meta(*root_meta),
+            root_attrs: root_attrs.clone(),
+            totals,
+            ..Tree::default()
+        })
     }
 
     /// Records the metadata that the folders on the way to the paths have in the sink's tree.
@@ -158,10 +197,12 @@ impl<'a> StoredTree<'a> {
     }
 
     /// Reads a folder. One on the way to the paths has only the next names. In and below a path, hard links to files
-    /// outside of all paths become files. Without trust, set-id bits, capabilities, pipes and devices are left out.
+    /// outside of all paths become files. Without trust, set-id bits, capabilities, pipes and devices are left out, and
+    /// else what the run does not keep.
     fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
         let folder = self.store.folder(&dir.folder)?;
-        if self.is_whole() && self.is_trusted {
+        let keeps_all = self.kept == KeptOfNodes::ALL;
+        if self.is_whole() && self.is_trusted && keeps_all {
             return Ok(folder);
         }
         let mut part = Folder::default();
@@ -175,16 +216,17 @@ impl<'a> StoredTree<'a> {
             let node = self.inside(node)?;
             let is_on_the_way =
                 ways.is_some() && dir.path.join(name).is_ok_and(|path| !self.is_inside(&path));
-            if !self.is_trusted && node.what.is_special() {
+            if !(self.is_trusted && self.kept.specials) && node.what.is_special() {
                 continue;
             }
             let harmless = if self.is_trusted { node } else { harmless(node) };
             let node = &harmless;
             let own = node.entry(name);
+            let own = Entry { meta: self.kept.meta(own.meta), ..own };
             let entry = if is_on_the_way { self.as_it_is(dir, own) } else { own };
             builder.push(&entry);
             match node.what {
-                What::Dir(child) if is_on_the_way => {
+                What::Dir(child) if is_on_the_way || !keeps_all => {
                     part.children.push(FolderRef { digest: TreeDigest::default(), ..child });
                 }
                 What::Dir(child) => part.children.push(child),
@@ -199,10 +241,12 @@ impl<'a> StoredTree<'a> {
         Ok(part)
     }
 
-    /// Turns a hard link into a file if its target is outside of the paths that are restored.
+    /// Turns a hard link into a file if its target is outside of the paths that are restored, or names are copied as
+    /// files of their own.
     fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
         let What::HardLink(leader) = &node.what else { return Ok(node) };
-        let outside = RelPath::parse(leader).ok().filter(|leader| !self.is_inside(leader));
+        let outside =
+            RelPath::parse(leader).ok().filter(|leader| !self.kept.links || !self.is_inside(leader));
         let Some(leader) = outside else { return Ok(node) };
         Ok(node_at(self.store, self.snapshot, &leader)?.unwrap_or(node))
     }

@@ -116,7 +116,7 @@ impl<'a> Moves<'a> {
         let Some(found) = gone.remove(&digest.entries) else { return Ok(false) };
         let same = policy.same(digest, &sink.dirs[found.id as usize].digest);
         let told = told_by_times(sink, &self.linked, found.id, found.path, monitor)?;
-        let Some(moved) = told.filter(|_| same) else { return Ok(false) };
+        let Some(moved) = told.filter(|_| same && !leads_elsewhere(sink, path)) else { return Ok(false) };
         let plan = &mut planned[found.parent].plan;
         plan.deletes.retain(|&index| index != found.index);
         plan.moved.push(found.index);
@@ -130,7 +130,20 @@ impl<'a> Moves<'a> {
     }
 }
 
-/// Returns the directory if all of it was scanned, and the times of all files in and below it have nanoseconds.
+/// Returns whether a new entry at `path` would be on another mount or file system than the sink's root: the kernel moves
+/// nothing between these.
+fn leads_elsewhere(sink: &Tree, path: &RelPath) -> bool {
+    let mut above = path.split_last().map(|(above, _)| above);
+    while let Some(dir) = above {
+        if let Some(id) = sink.find(&dir) {
+            return !sink.dirs[id as usize].beyond.is_nothing();
+        }
+        above = dir.split_last().map(|(above, _)| above);
+    }
+    false
+}
+
+/// Returns the directory if all of it was scanned and is on the file system and mount of the root, and the times of all files in and below it have nanoseconds.
 fn told_by_times(
     tree: &Tree,
     linked: &HashSet<DirId>,
@@ -152,7 +165,7 @@ fn told_by_times(
         }
         moved.entries += dir.listing.len() as u64;
         left.extend(dir.first_child..dir.first_child + dir.listing.dirs());
-        if !dir.listing.is_complete() || linked.contains(&id) {
+        if !dir.listing.is_complete() || !dir.beyond.is_nothing() || linked.contains(&id) {
             return Ok(None);
         }
     }

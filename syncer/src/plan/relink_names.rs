@@ -133,6 +133,9 @@ impl<'a> Links<'a> {
                     continue;
                 }
                 let Some(there) = self.sink.groups[group].entry() else { continue };
+                if policy.spares_existing(&entry, &there) {
+                    continue;
+                }
                 let left = step(&entry, &there, policy);
                 if matches!(left, None | Some(Step::Meta))
                     && let Ok(path) = dir.path.join(entry.name)

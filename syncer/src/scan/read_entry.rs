@@ -14,12 +14,7 @@ use crate::{
     path::OWN_DIR,
     reshape::ModeOf,
     scan::{dir_queue::PendingDir, lost_found, options::ScanOptions, stamp::stamp_of},
-    sys::{
-        find_holes::blocks_leave_holes,
-        read_xattrs::AttrReader,
-        root::Root,
-        stat::{device_of, in_doubt},
-    },
+    sys::{find_holes::blocks_leave_holes, read_xattrs::AttrReader, root::Root, stat::device_of},
     tree::dir::{Beyond, ROOT, fold_inode},
 };
 
@@ -174,7 +169,7 @@ impl<'a> Lookup<'a> {
     fn time_to_compare(&self, work: &PendingDir, name: &CStr, stat: &Statx, mtime: Time) -> Time {
         let noted = &self.options.noted;
         match () {
-            () if self.is_doubtful(stat) => in_doubt(mtime),
+            () if self.is_doubtful(stat) => mtime.in_doubt(),
             () if !noted.is_empty() && noted.holds(&work.path, name.to_bytes(), mtime) => mtime.to_compare(),
             () => mtime,
         }

@@ -44,12 +44,6 @@ pub(crate) fn device_of_stat(stat: &Stat) -> u64 {
     u64::from(rustix::fs::major(stat.st_dev)) << 32 | u64::from(rustix::fs::minor(stat.st_dev))
 }
 
-/// Changes the modification time of a listed file that may not be as a run left it, so that it equals no real file's
-/// and the plan compares the content. Applied twice it gives the time back.
-pub(crate) fn in_doubt(mtime: Time) -> Time {
-    Time { seconds: !mtime.seconds, ..mtime }
-}
-
 /// The device and number of an inode, which identify it among all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {

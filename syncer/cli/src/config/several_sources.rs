@@ -8,7 +8,7 @@ use std::{
 
 use thiserror::Error;
 
-use crate::flags::SyncFlags;
+use crate::{flags::SyncFlags, remote::place::Place};
 
 /// Why several sources cannot be synced by one command.
 #[derive(Debug, Error)]
@@ -60,7 +60,8 @@ pub(super) fn runs(mut sync: SyncFlags) -> Result<Vec<(PathBuf, SyncFlags)>, Sev
 /// content only.
 fn name_of(source: &Path) -> Option<Vec<u8>> {
     let text = source.as_os_str().as_bytes();
-    let name = text.rsplit(|byte| matches!(byte, b'/' | b':')).next()?;
+    let is_here = matches!(Place::read(source.into()), Ok(Place::Here(_)));
+    let name = text.rsplit(|byte| *byte == b'/' || *byte == b':' && !is_here).next()?;
     (!matches!(name, b"" | b"." | b".." | b"~")).then(|| name.to_vec())
 }
 

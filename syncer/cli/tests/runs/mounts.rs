@@ -181,6 +181,22 @@ fn what_replaces_another_kind_of_entry_on_a_mounted_file_system_waits_beside_it(
     }
 }
 
+/// The kernel moves nothing from one file system to another.
+#[test]
+fn a_folder_that_was_moved_onto_what_is_another_file_system_at_the_destination_is_copied() {
+    let Some(disk) = Disk::new("xfs", DISK_BYTES, "") else { return };
+    let (pair, mount) = pair_with_mount(Way::Local, &disk);
+    fs::create_dir(pair.source.join("folder")).unwrap();
+    (0..20).for_each(|n| tree::file(&pair.source.join(format!("folder/{n}")), &[n; 3000]));
+    pair.sync("before");
+    for (from, to) in [("folder", "mounted/folder"), ("mounted/folder", "folder")] {
+        fs::rename(pair.source.join(from), pair.source.join(to)).unwrap();
+        pair.done(&["--delete", "--cross-mounts", "--delete-limit=100"]);
+        pair.assert_copy(to);
+    }
+    umount(&mount);
+}
+
 #[test]
 fn what_goes_to_a_file_system_that_is_mounted_inside_the_destination_arrives() {
     for way in Way::ALL {

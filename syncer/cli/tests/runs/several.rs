@@ -36,6 +36,19 @@ fn each_of_several_sources_goes_to_the_destination_under_its_own_name() {
     assert_eq!(all.len(), 3);
 }
 
+/// A colon divides a host from a path only where there is no such path here.
+#[test]
+fn a_source_of_this_machine_with_a_colon_in_its_name_keeps_all_of_it() {
+    let pair = Pair::new(Way::Local);
+    let hours = ["2026-11-28T20:05", "2026-11-28T21:05"].map(|name| pair.source.join(name));
+    hours.iter().for_each(|path| tree::file(&path.join("file"), text(path).as_bytes()));
+    let line = ["sync", text(&hours[0]), text(&hours[1]), text(&pair.destination), "--progress=json"];
+    pair.start(&line).wait().assert_exit(ExitCode::Done);
+    for hour in &hours {
+        oracle::assert_copy(&pair.destination.join(hour.file_name().unwrap()), hour, "an hour");
+    }
+}
+
 /// Runs `volferry sync` in the folder of a pair.
 fn sync_in(pair: &Pair, words: &[&str]) -> Ended {
     let mut command = command(&program(), User::Same, &["sync".into(), "--progress=json".into()]);

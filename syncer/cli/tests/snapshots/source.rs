@@ -150,3 +150,33 @@ fn a_snapshot_that_is_not_there_is_named_and_nothing_is_changed() {
     assert_eq!(inside.reason(), "SameTree");
     assert_eq!(fs::read_dir(&restored).unwrap().count(), 0);
 }
+
+/// A live source has these left out by its scan.
+#[test]
+fn what_a_run_is_told_not_to_keep_is_not_kept_of_a_snapshot_either() {
+    let pair = Pair::new(Way::Local);
+    tree::gallery(&pair.source, tree::Shape::Everything);
+    fs::write(pair.source.join("one"), "content").unwrap();
+    fs::hard_link(pair.source.join("one"), pair.source.join("other")).unwrap();
+    pair.start_sync(&["--snapshot", "--snapshot-tag=v1"]).wait().assert_exit(ExitCode::Done);
+    let restored = scratch::dir(pair.dir(), "restored");
+    let sync = |flags: &[&str]| {
+        let ends = ["sync", text(&pair.destination), text(&restored), "--progress=json", "--trust-store"];
+        let run = pair.start(&[&ends[..], &["--source-snapshot=v1"], flags].concat()).wait();
+        run.assert_exit(ExitCode::Done);
+        run.report().work.changed()
+    };
+    let flags = ["--no-hard-links", "--no-permissions", "--no-specials"];
+    sync(&flags);
+    assert_eq!(sync(&flags), 0, "nothing is left to do");
+    let inode = |name: &str| fs::symlink_metadata(restored.join(name)).unwrap().ino();
+    assert_ne!(inode("one"), inode("other"), "they are files of their own");
+    let special = ["-type", "p", "-o", "-type", "b", "-o", "-type", "c"];
+    let found = Command::new("find").arg(&restored).args(special).output().unwrap();
+    assert!(found.status.success() && found.stdout.is_empty(), "{found:?}");
+
+    // A newer file stays, whatever the snapshot has as a name of one file.
+    fs::write(restored.join("other"), "newer").unwrap();
+    sync(&["--update"]);
+    assert_eq!(fs::read_to_string(restored.join("other")).unwrap(), "newer");
+}

@@ -64,8 +64,14 @@ fn a_newer_file_of_the_sink_stays_also_where_its_time_is_in_doubt() {
     let file = |size, meta| Entry { name: b"a", kind: Kind::File { size }, meta, attrs: Attrs::default() };
     let source = file(1, at(100));
     for (seconds, expected) in [(99, Some(Step::Update)), (100, Some(Step::Update)), (101, None)] {
-        for doubtful in [seconds, !seconds] {
-            assert_eq!(step(&source, &file(2, at(doubtful)), policy), expected, "{doubtful}");
+        // A time before 1970 is as good as any.
+        for since in [0, 1000] {
+            let there = at(seconds - since);
+            let doubtful = Meta { mtime: there.mtime.in_doubt(), ..there };
+            let source = file(1, at(100 - since));
+            for there in [there, doubtful] {
+                assert_eq!(step(&source, &file(2, there), policy), expected, "{there:?}");
+            }
         }
     }
     let link = Entry { kind: Kind::Symlink { target: b"x" }, ..file(2, at(101)) };

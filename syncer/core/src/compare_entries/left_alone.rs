@@ -6,7 +6,7 @@
 use super::count_as_equal::Policy;
 use crate::tree::{
     dir::Beyond,
-    entry::{Entry, Kind, Time},
+    entry::{Entry, Kind},
     filter::{Filter, Rules, SizeLimits},
     path::RelPath,
 };
@@ -18,17 +18,14 @@ impl Policy {
     }
 
     /// Returns whether the sink's entry is left alone because it is there. Folders are entered all the same.
-    pub(super) fn spares_existing(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
+    pub fn spares_existing(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         self.ignore_existing && (source.kind, sink.kind) != (Kind::Dir, Kind::Dir)
     }
 
-    /// Returns whether the sink's file is left alone because it is newer. The scan turns around the time of a file in
-    /// doubt.
+    /// Returns whether the sink's file is left alone because it is newer.
     pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
-        let Time { seconds, nanos } = sink.meta.mtime.unmarked();
-        let newest = Time { seconds: seconds.max(!seconds), nanos };
-        self.update && are_files && newest > self.kept_times.kept(source.meta.mtime)
+        self.update && are_files && sink.meta.mtime.unmarked() > self.kept_times.kept(source.meta.mtime)
     }
 }
 

@@ -18,10 +18,16 @@ pub struct Time {
 }
 
 impl Time {
-    /// Makes a time of seconds as a file system has them. Those beyond 146 billion years become the outermost that are
-    /// no [mark](Self::to_compare).
+    /// Makes a time of seconds as a file system has them. Those beyond 73 billion years become the outermost that have
+    /// no mark: [`Self::to_compare`], [`Self::in_doubt`].
     pub fn of_file(seconds: i64, nanos: u32) -> Self {
-        Self { seconds: seconds.clamp(-TO_COMPARE, TO_COMPARE - 1), nanos }
+        Self { seconds: seconds.clamp(-IN_DOUBT, IN_DOUBT - 1), nanos }
+    }
+
+    /// Marks the time of a listed file that may not be as a run left it, so that it equals no real file's and the plan
+    /// compares the content. Applied twice it gives the time back.
+    pub fn in_doubt(self) -> Self {
+        Self { seconds: self.seconds ^ IN_DOUBT, ..self }
     }
 
     /// Marks the time of a listed file of the sink whose content is to be compared whatever its metadata says. The mark
@@ -30,16 +36,24 @@ impl Time {
         Self { seconds: !self.seconds ^ TO_COMPARE, ..self }
     }
 
-    /// Returns whether it has that mark.
+    /// Returns whether it has the mark of a file whose content is to be compared.
     pub fn is_marked(self) -> bool {
         (self.seconds ^ self.seconds << 1) & i64::MIN != 0
     }
 
-    /// Returns the time without that mark.
+    /// Returns the time without a mark.
     pub fn unmarked(self) -> Self {
-        if self.is_marked() { self.to_compare() } else { self }
+        let is_in_doubt = ((self.seconds << 1) ^ (self.seconds << 2)) & i64::MIN != 0;
+        match (self.is_marked(), is_in_doubt) {
+            (true, _) => self.to_compare(),
+            (false, true) => self.in_doubt(),
+            (false, false) => self,
+        }
     }
 }
+
+/// The second highest bit of a number of seconds, which equals the sign in the time of any file.
+const IN_DOUBT: i64 = 1 << 61;
 
 /// The highest bit of a number of seconds, which equals the sign in the time of any file.
 const TO_COMPARE: i64 = 1 << 62;
@@ -193,15 +207,18 @@ mod tests {
                 assert_eq!((time.unmarked(), time.is_marked()), (time, false));
                 let marked = time.to_compare();
                 assert_eq!((marked.unmarked(), marked.is_marked()), (time, true), "{seconds}");
+                let doubtful = time.in_doubt();
+                assert_eq!((doubtful.unmarked(), doubtful.is_marked()), (time, false), "{seconds}");
+                assert!(doubtful != time && doubtful != marked);
             }
         }
     }
 
     #[test]
     fn no_time_that_a_file_system_keeps_has_the_mark() {
-        for seconds in [i64::MIN, -TO_COMPARE - 1, TO_COMPARE, i64::MAX] {
+        for seconds in [i64::MIN, -IN_DOUBT - 1, IN_DOUBT, i64::MAX] {
             let time = Time::of_file(seconds, 7);
-            assert!(!time.is_marked() && time.to_compare().is_marked(), "{seconds}");
+            assert!(time.unmarked() == time && time.to_compare().is_marked(), "{seconds}");
         }
         assert_eq!(Time::of_file(-1, 7), Time { seconds: -1, nanos: 7 });
     }

@@ -21,7 +21,7 @@ use crate::{
     path::RelPath,
     sys::{
         root::Root,
-        stat::{changed, in_doubt, meta_of, modified},
+        stat::{changed, meta_of, modified},
     },
 };
 
@@ -155,8 +155,7 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
 
 /// Returns whether the listing gave the file the time `seen`, possibly marked as in doubt.
 fn is_time(seen: Time, stat: &Stat) -> bool {
-    let time = modified(stat);
-    seen.unmarked() == time || seen == in_doubt(time)
+    seen.unmarked() == modified(stat)
 }
 
 /// Returns whether a user other than `user` can write to a file.
