@@ -41,7 +41,7 @@ fn each_of_several_sources_goes_to_the_destination_under_its_own_name() {
 fn a_source_of_this_machine_with_a_colon_in_its_name_keeps_all_of_it() {
     let pair = Pair::new(Way::Local);
     let hours = ["2026-11-28T20:05", "2026-11-28T21:05"].map(|name| pair.source.join(name));
-    hours.iter().for_each(|path| tree::file(&path.join("file"), text(path).as_bytes()));
+    hours.iter().for_each(|path| tree::files(path, &["file"], text(path)));
     let line = ["sync", text(&hours[0]), text(&hours[1]), text(&pair.destination), "--progress=json"];
     pair.start(&line).wait().assert_exit(ExitCode::Done);
     for hour in &hours {

@@ -125,6 +125,9 @@ fn a_store_that_two_volumes_copy_to_has_what_a_map_in_memory_has() {
         for step in 0..20 {
             eprintln!("seed {seed}, step {step}");
             all.step(&mut rng);
+            if all.bucket.objects("").is_empty() {
+                continue;
+            }
             let listed = run(&all.bucket, &["list", "--json", URL]).json();
             let ids = listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned());
             assert_eq!(ids.collect::<BTreeSet<_>>(), all.listed.keys().cloned().collect());
