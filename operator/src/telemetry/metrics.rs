@@ -9,6 +9,7 @@ use prometheus_client::{
     registry::{Metric, Registry, Unit},
 };
 
+use self::JobValue::{Count, Time};
 use super::job_gauges::JobState;
 use crate::api::Run;
 
@@ -76,41 +77,79 @@ struct NamespaceLabels {
 }
 
 /// A number of a SyncJob, which has a series while there is one: its name, its help, its unit, and how it is found.
-type JobGauge = (&'static str, &'static str, Option<Unit>, fn(&JobState) -> Option<f64>);
+type JobGauge = (&'static str, &'static str, Option<Unit>, JobValue);
+
+/// How a number of a SyncJob is found; none if it has none now.
+#[derive(Clone, Copy)]
+enum JobValue {
+    /// In seconds.
+    Time(fn(&JobState) -> Option<f64>),
+    Count(fn(&JobState) -> Option<i64>),
+}
 
 /// A gauge with a fraction.
 type FloatGauge = Gauge<f64, AtomicU64>;
 
 #[rustfmt::skip]
 const JOB_GAUGES: [JobGauge; 16] = [
-    ("last_success_timestamp", "When the last successful run ended, since 1970", Some(Unit::Seconds), |it| it.last_success_s),
+    ("last_success_timestamp", "When the last successful run ended, since 1970", Some(Unit::Seconds), Time(|it| it.last_success_s)),
     ("success_deadline_timestamp",
      "When the second scheduled run after the last success, or after the job was created, is due, since 1970",
-     Some(Unit::Seconds), |it| it.success_deadline_s),
-    ("last_run_duration", "Time that both ends of the last run ran, all tries together", Some(Unit::Seconds), |it| it.last_run_s),
-    ("active", "1 while a run is under way", None, |it| flag(it.active)),
-    ("waiting", "1 while a run is due and has not begun", None, |it| flag(it.waiting)),
-    ("failed", "1 while the last run is one that failed, or left files or its snapshot out", None, |it| flag(it.failed)),
-    ("stalled", "1 while the job will not go on without a person", None, |it| flag(it.stalled)),
-    ("incomplete", "1 while the copy lacks files that the last run that got to its end left out", None, |it| flag(it.incomplete)),
+     Some(Unit::Seconds), Time(|it| it.success_deadline_s)),
+    ("last_run_duration", "Time that both ends of the last run ran, all tries together", Some(Unit::Seconds), Time(|it| it.last_run_s)),
+    ("active", "1 while a run is under way", None, Count(|it| Some(it.active.into()))),
+    ("waiting", "1 while a run is due and has not begun", None, Count(|it| Some(it.waiting.into()))),
+    ("failed", "1 while the last run is one that failed, or left files or its snapshot out", None, Count(|it| Some(it.failed.into()))),
+    ("stalled", "1 while the job will not go on without a person", None, Count(|it| Some(it.stalled.into()))),
+    ("incomplete", "1 while the copy lacks files that the last run that got to its end left out", None, Count(|it| Some(it.incomplete.into()))),
     ("performance_regressed", "1 while runs take longer than usual by more than spec.regression allows", None,
-     |it| flag(it.regressed)),
-    ("suspended", "1 while spec.suspend holds back all runs", None, |it| flag(it.suspended)),
-    ("held", "1 while a restore in place holds back the runs that no person asks for", None, |it| flag(it.held)),
+     Count(|it| Some(it.regressed.into()))),
+    ("suspended", "1 while spec.suspend holds back all runs", None, Count(|it| Some(it.suspended.into()))),
+    ("held", "1 while a restore in place holds back the runs that no person asks for", None, Count(|it| Some(it.held.into()))),
     ("owners_not_kept", "Entries of the copy that have another owner than at the source, at least", None,
-     |it| Some(it.owners_not_kept as f64)),
+     Count(|it| Some(it.owners_not_kept))),
     ("queued_timestamp", "When the run that waits took its place in the queue, since 1970", Some(Unit::Seconds),
-     |it| it.queued_since_s),
+     Time(|it| it.queued_since_s)),
     ("newest_snapshot_timestamp", "When the newest snapshot of the job was taken, since 1970", Some(Unit::Seconds),
-     |it| it.newest_snapshot_s),
+     Time(|it| it.newest_snapshot_s)),
     ("destination_free", "Bytes that were free on the destination when the last run ended there", Some(Unit::Bytes),
-     |it| it.destination_free_bytes.map(|bytes| bytes as f64)),
+     Count(|it| it.destination_free_bytes)),
     ("snapshot_damaged_objects", "Objects of the destination's snapshots that are damaged and have no good copy", None,
-     |it| it.damaged_snapshot_objects.map(|objects| objects as f64)),
+     Count(|it| it.damaged_snapshot_objects)),
 ];
 
-fn flag(is_set: bool) -> Option<f64> {
-    Some(if is_set { 1.0 } else { 0.0 })
+/// The series of one number of all SyncJobs.
+enum JobSeries {
+    Time(Family<JobLabels, FloatGauge>, fn(&JobState) -> Option<f64>),
+    Count(Family<JobLabels, Gauge>, fn(&JobState) -> Option<i64>),
+}
+
+impl JobSeries {
+    fn new(series: &mut Series, (name, help, unit, value): JobGauge) -> Self {
+        match value {
+            Time(of) => Self::Time(series.of(name, help, unit, Family::default()), of),
+            Count(of) => Self::Count(series.of(name, help, unit, Family::default()), of),
+        }
+    }
+
+    fn show(&self, job: &JobLabels, standing: &JobState) {
+        match self {
+            Self::Time(family, of) if let Some(value) = of(standing) => {
+                family.get_or_create(job).set(value);
+            }
+            Self::Count(family, of) if let Some(value) = of(standing) => {
+                family.get_or_create(job).set(value);
+            }
+            _ => self.forget(job),
+        }
+    }
+
+    fn forget(&self, job: &JobLabels) {
+        match self {
+            Self::Time(family, _) => family.remove(job),
+            Self::Count(family, _) => family.remove(job),
+        };
+    }
 }
 
 /// All series of the operator.
@@ -124,7 +163,7 @@ pub struct Metrics {
     bytes: Family<KindLabels, Counter>,
     files: Family<KindLabels, Counter>,
     /// Those of [`JOB_GAUGES`], in their order.
-    of_jobs: [Family<JobLabels, FloatGauge>; JOB_GAUGES.len()],
+    of_jobs: [JobSeries; JOB_GAUGES.len()],
     hooks: Family<HookLabels, Histogram>,
     reconcile: Histogram,
     reconcile_errors: Counter,
@@ -180,7 +219,7 @@ impl Default for Metrics {
             ),
             bytes: s.plain("bytes", "Bytes of runs that ended: changed, on the wire, reused"),
             files: s.plain("files", "Entries of runs that ended: created, updated, deleted, failed"),
-            of_jobs: JOB_GAUGES.map(|(name, help, unit, _)| s.of(name, help, unit, Family::default())),
+            of_jobs: JOB_GAUGES.map(|gauge| JobSeries::new(s, gauge)),
             reconcile: s.of(
                 "reconcile_duration",
                 "Time that reconciling one job once took",
@@ -315,19 +354,12 @@ impl Metrics {
 
     /// Sets a job's gauges.
     pub fn stands(&self, job: &JobLabels, standing: JobState) {
-        for ((.., value), gauge) in JOB_GAUGES.iter().zip(&self.of_jobs) {
-            match value(&standing) {
-                Some(value) => drop(gauge.get_or_create(job).set(value)),
-                None => drop(gauge.remove(job)),
-            }
-        }
+        self.of_jobs.iter().for_each(|series| series.show(job, &standing));
     }
 
     /// Removes the series of a deleted job.
     pub fn forget(&self, job: &JobLabels) {
-        for gauge in &self.of_jobs {
-            gauge.remove(job);
-        }
+        self.of_jobs.iter().for_each(|series| series.forget(job));
     }
 
     /// Records the duration of one reconciliation and whether it failed.

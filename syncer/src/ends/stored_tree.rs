@@ -43,6 +43,7 @@ pub(crate) struct StoredTree<'a> {
     paths: &'a [RelPath],
     /// Whether the metadata that gives rights is believed.
     is_trusted: bool,
+    kept: KeptOfNodes,
     /// Whether a damaged directory is left as it is, and else a failure.
     keep_going: bool,
     /// The metadata that the folders on the way to the paths have at the sink, as far as they exist.

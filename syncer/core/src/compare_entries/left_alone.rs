@@ -25,7 +25,7 @@ impl Policy {
     /// Returns whether the sink's file is left alone because it is newer.
     pub fn spares_newer(&self, source: &Entry<'_>, sink: &Entry<'_>) -> bool {
         let are_files = matches!((source.kind, sink.kind), (Kind::File { .. }, Kind::File { .. }));
-        self.update && are_files && sink.meta.mtime.unmarked() > self.kept_times.kept(source.meta.mtime)
+        self.update && are_files && sink.meta.mtime.of_the_file() > self.kept_times.kept(source.meta.mtime)
     }
 }
 

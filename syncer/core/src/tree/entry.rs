@@ -41,14 +41,16 @@ impl Time {
         (self.seconds ^ self.seconds << 1) & i64::MIN != 0
     }
 
-    /// Returns the time without a mark.
+    /// Returns the time without that mark.
     pub fn unmarked(self) -> Self {
-        let is_in_doubt = ((self.seconds << 1) ^ (self.seconds << 2)) & i64::MIN != 0;
-        match (self.is_marked(), is_in_doubt) {
-            (true, _) => self.to_compare(),
-            (false, true) => self.in_doubt(),
-            (false, false) => self,
-        }
+        if self.is_marked() { self.to_compare() } else { self }
+    }
+
+    /// Returns the time of the file itself, whatever mark it has.
+    pub fn of_the_file(self) -> Self {
+        let time = self.unmarked();
+        let is_in_doubt = ((time.seconds << 1) ^ (time.seconds << 2)) & i64::MIN != 0;
+        if is_in_doubt { time.in_doubt() } else { time }
     }
 }
 
@@ -208,7 +210,9 @@ mod tests {
                 let marked = time.to_compare();
                 assert_eq!((marked.unmarked(), marked.is_marked()), (time, true), "{seconds}");
                 let doubtful = time.in_doubt();
-                assert_eq!((doubtful.unmarked(), doubtful.is_marked()), (time, false), "{seconds}");
+                assert_eq!((doubtful.unmarked(), doubtful.is_marked()), (doubtful, false), "{seconds}");
+                let all = [time, marked, doubtful].map(Time::of_the_file);
+                assert_eq!(all, [time; 3], "{seconds}");
                 assert!(doubtful != time && doubtful != marked);
             }
         }
@@ -218,7 +222,7 @@ mod tests {
     fn no_time_that_a_file_system_keeps_has_the_mark() {
         for seconds in [i64::MIN, -IN_DOUBT - 1, IN_DOUBT, i64::MAX] {
             let time = Time::of_file(seconds, 7);
-            assert!(time.unmarked() == time && time.to_compare().is_marked(), "{seconds}");
+            assert!(time.of_the_file() == time && time.to_compare().is_marked(), "{seconds}");
         }
         assert_eq!(Time::of_file(-1, 7), Time { seconds: -1, nanos: 7 });
     }

@@ -155,7 +155,7 @@ fn check_seen(settings: Settings, since: Since, held: BorrowedFd<'_>, entry: &En
 
 /// Returns whether the listing gave the file the time `seen`, possibly marked as in doubt.
 fn is_time(seen: Time, stat: &Stat) -> bool {
-    seen.unmarked() == modified(stat)
+    seen.of_the_file() == modified(stat)
 }
 
 /// Returns whether a user other than `user` can write to a file.
