@@ -136,10 +136,10 @@ impl<'a> StoredTree<'a> {
         self.kept.meta(meta)
     }
 
-    /// Returns the digest of the root, by which a whole tree is known as equal; one that no tree has if the run does not
-    /// keep all that the snapshot has.
+    /// Returns the digest of the root, by which a whole tree is known as equal; one that no tree has if names are copied
+    /// as files of their own, since the sink's scan lists links all the same.
     pub(crate) fn digest(&self) -> TreeDigest {
-        if self.kept == KeptOfNodes::ALL { self.snapshot.tree.digest } else { TreeDigest::default() }
+        if self.kept.links { self.snapshot.tree.digest } else { TreeDigest::default() }
     }
 
     /// Reads the whole tree, for a source whose sink requests directories by their numbers.
@@ -202,8 +202,7 @@ impl<'a> StoredTree<'a> {
     /// else what the run does not keep.
     fn read(&self, dir: &StoredDir) -> Result<Folder, SnapshotError> {
         let folder = self.store.folder(&dir.folder)?;
-        let keeps_all = self.kept == KeptOfNodes::ALL;
-        if self.is_whole() && self.is_trusted && keeps_all {
+        if self.is_whole() && self.is_trusted && self.kept == KeptOfNodes::ALL {
             return Ok(folder);
         }
         let mut part = Folder::default();
@@ -227,7 +226,7 @@ impl<'a> StoredTree<'a> {
             let entry = if is_on_the_way { self.as_it_is(dir, own) } else { own };
             builder.push(&entry);
             match node.what {
-                What::Dir(child) if is_on_the_way || !keeps_all => {
+                What::Dir(child) if is_on_the_way || !self.kept.links => {
                     part.children.push(FolderRef { digest: TreeDigest::default(), ..child });
                 }
                 What::Dir(child) => part.children.push(child),

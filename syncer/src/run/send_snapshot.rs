@@ -65,7 +65,7 @@ pub(crate) fn send_snapshot(
     let head = TreeHead {
         root_meta: tree.root_meta,
         root_attrs: tree.root_attrs.clone(),
-        digest: snapshot.tree.digest,
+        digest: stored.digest(),
         totals: tree.totals,
         source,
         ..TreeHead::default()

@@ -402,7 +402,7 @@ impl DirLister {
         }
         part.has_unstorable |= entry.kind == Kind::Socket || entry.attrs.has(UNREADABLE);
         self.owners.add(entry.meta.owner, u64::from(entry.kind != Kind::Socket));
-        part.totals.newest = part.totals.newest.max(entry.meta.mtime);
+        part.totals.newest = part.totals.newest.max(entry.meta.mtime.of_the_file());
         if let Some(stamp) = stamp {
             self.stamps.push(stamp);
             self.inodes.push(beside.inode);

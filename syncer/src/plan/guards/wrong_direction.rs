@@ -28,7 +28,9 @@ pub(super) fn wrong_direction(
 ) -> Result<Option<Refused>, SessionError> {
     let Some(last_run) = head.last_run.filter(|_| params.delete) else { return Ok(None) };
     let newest = last_run.max(head.totals.newest);
-    let is_newer = |entry: &Entry<'_>| matches!(entry.kind, Kind::File { .. }) && entry.meta.mtime > newest;
+    let is_newer = |entry: &Entry<'_>| {
+        matches!(entry.kind, Kind::File { .. }) && entry.meta.mtime.of_the_file() > newest
+    };
     let mut newer = 0;
     for dir in &planned.dirs {
         go_on(monitor)?;
