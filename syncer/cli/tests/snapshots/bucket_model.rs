@@ -125,10 +125,12 @@ fn a_store_that_two_volumes_copy_to_has_what_a_map_in_memory_has() {
         for step in 0..20 {
             eprintln!("seed {seed}, step {step}");
             all.step(&mut rng);
+            let listed = run(&all.bucket, &["list", "--json", URL]);
             if all.bucket.objects("").is_empty() {
+                assert!(listed.code == Some(1) && listed.stderr.contains("has no snapshots"), "{listed:?}");
                 continue;
             }
-            let listed = run(&all.bucket, &["list", "--json", URL]).json();
+            let listed = listed.json();
             let ids = listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned());
             assert_eq!(ids.collect::<BTreeSet<_>>(), all.listed.keys().cloned().collect());
         }
