@@ -136,8 +136,8 @@ impl<'a> StoredTree<'a> {
         self.kept.meta(meta)
     }
 
-    /// Returns the digest of the root, by which a whole tree is known as equal; one that no tree has if names are copied
-    /// as files of their own, since the sink's scan lists links all the same.
+    /// Returns the digest of the root, by which a whole tree is known as equal; one that no tree has if names are
+    /// copied as files of their own, since the sink's scan lists links all the same.
     pub(crate) fn digest(&self) -> TreeDigest {
         if self.kept.links { self.snapshot.tree.digest } else { TreeDigest::default() }
     }

@@ -130,8 +130,8 @@ impl<'a> Moves<'a> {
     }
 }
 
-/// Returns whether a new entry at `path` would be on another mount or file system than the sink's root: the kernel moves
-/// nothing between these.
+/// Returns whether a new entry at `path` would be on another mount or file system than the sink's root: the kernel
+/// moves nothing between these.
 fn leads_elsewhere(sink: &Tree, path: &RelPath) -> bool {
     let mut above = path.split_last().map(|(above, _)| above);
     while let Some(dir) = above {
@@ -143,7 +143,8 @@ fn leads_elsewhere(sink: &Tree, path: &RelPath) -> bool {
     false
 }
 
-/// Returns the directory if all of it was scanned and is on the file system and mount of the root, and the times of all files in and below it have nanoseconds.
+/// Returns the directory if all of it was scanned and is on the file system and mount of the root, and the times of all
+/// files in and below it have nanoseconds.
 fn told_by_times(
     tree: &Tree,
     linked: &HashSet<DirId>,
