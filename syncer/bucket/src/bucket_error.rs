@@ -313,8 +313,7 @@ impl BucketError {
                     .into()
             }
             Self::Damaged { object, .. } if [HEAD, HEAD_COPY].contains(&&**object) => {
-                "its other copy is read where that is right; `volferry snapshot verify` with the right to write puts it right"
-                    .into()
+                "its other copy is read; `volferry snapshot verify` with the right to write puts it right".into()
             }
             Self::Damaged { object, .. } | Self::Missing { object, .. } if is_in(INDEXES, object) => {
                 "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all`, from a volume that has the snapshots, replaces it; \
