@@ -62,6 +62,7 @@ fn alert_page(alert: &Value) -> Page {
         &format!("Severity: {}. It fires {wait}, if", text_of(&alert["labels"]["severity"])),
     );
     let expression = text_of(&alert["expr"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    let expression = expression.replace(" and ", "\nand ");
     let _ = writeln!(text, "```promql\n{expression}\n```\n\n## What to do\n");
     add_paragraph(&mut text, &with_names(&text_of(&alert["annotations"]["runbook"])));
     let more = "`kubectl volferry doctor` looks for causes. The reason of a condition has a page of its own ([list](reasons.md)).";

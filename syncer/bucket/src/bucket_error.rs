@@ -313,7 +313,7 @@ impl BucketError {
                     .into()
             }
             Self::Damaged { object, .. } if [HEAD, HEAD_COPY].contains(&&**object) => {
-                "its other copy is read; `volferry snapshot verify` with the right to write puts it right".into()
+                "`volferry snapshot verify` with the right to write puts it right, if its other copy is whole".into()
             }
             Self::Damaged { object, .. } | Self::Missing { object, .. } if is_in(INDEXES, object) => {
                 "`volferry snapshot copy DIR s3://BUCKET/PREFIX --all`, from a volume that has the snapshots, replaces it; \

@@ -1,7 +1,7 @@
 //! The tree of a snapshot as the source of a run.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     io,
     os::fd::AsFd as _,
 };
@@ -49,6 +49,14 @@ pub(crate) struct StoredTree<'a> {
     /// The metadata that the folders on the way to the paths have at the sink, as far as they exist.
     way_there: BTreeMap<RelPath, FullMeta>,
     state: Mutex<StoredState>,
+    leaders: Mutex<LeadersFolder>,
+}
+
+/// A folder with entries that names of one file lead to.
+#[derive(Debug, Default)]
+struct LeadersFolder {
+    dir: Option<RelPath>,
+    nodes: HashMap<Box<[u8]>, Node>,
 }
 
 #[derive(Debug)]
@@ -128,6 +136,7 @@ impl<'a> StoredTree<'a> {
             keep_going: params.keep_going,
             way_there: BTreeMap::new(),
             state: Mutex::new(state),
+            leaders: Mutex::default(),
         }
     }
 
@@ -213,10 +222,10 @@ impl<'a> StoredTree<'a> {
         let ways = self.ways(&dir.path);
         let leads = |name: &[u8]| ways.as_ref().is_none_or(|ways| ways.contains(name));
         for (name, node) in nodes(&folder).filter(|(name, _)| leads(name)) {
-            let node = self.inside(node)?;
+            let Some(node) = self.inside(node)? else { continue };
             let is_on_the_way =
                 ways.is_some() && dir.path.join(name).is_ok_and(|path| !self.is_inside(&path));
-            if !(self.is_trusted && self.kept.specials) && node.what.is_special() {
+            if !self.keeps_specials() && node.what.is_special() {
                 continue;
             }
             let harmless = if self.is_trusted { node } else { harmless(node) };
@@ -242,13 +251,37 @@ impl<'a> StoredTree<'a> {
     }
 
     /// Turns a hard link into a file if its target is outside of the paths that are restored, or names are copied as
-    /// files of their own.
-    fn inside(&self, node: Node) -> Result<Node, SnapshotError> {
-        let What::HardLink(leader) = &node.what else { return Ok(node) };
-        let outside =
-            RelPath::parse(leader).ok().filter(|leader| !self.kept.links || !self.is_inside(leader));
-        let Some(leader) = outside else { return Ok(node) };
-        Ok(node_at(self.store, self.snapshot, &leader)?.unwrap_or(node))
+    /// files of their own. Returns none for a further name of a pipe or device that is left out.
+    fn inside(&self, node: Node) -> Result<Option<Node>, SnapshotError> {
+        let What::HardLink(leader) = &node.what else { return Ok(Some(node)) };
+        let Ok(leader) = RelPath::parse(leader) else { return Ok(Some(node)) };
+        let (stays, may_be_left_out) = (self.kept.links && self.is_inside(&leader), !self.keeps_specials());
+        if stays && !may_be_left_out {
+            return Ok(Some(node));
+        }
+        let found = self.leader(&leader)?;
+        let is_left_out = may_be_left_out && found.as_ref().is_some_and(|found| found.what.is_special());
+        let node = if stays { node } else { found.unwrap_or(node) };
+        Ok((!is_left_out).then_some(node))
+    }
+
+    fn keeps_specials(&self) -> bool {
+        self.is_trusted && self.kept.specials
+    }
+
+    /// Returns the entry that names of one file lead to. The folder of the last one is kept in memory, since many names
+    /// may lead there.
+    fn leader(&self, path: &RelPath) -> Result<Option<Node>, SnapshotError> {
+        let Some((dir, name)) = path.split_last() else { return Ok(None) };
+        let mut last = self.leaders.lock();
+        if last.dir.as_ref() != Some(&dir) {
+            let folder = node_at(self.store, self.snapshot, &dir)?.map(|node| node.what);
+            let Some(What::Dir(folder)) = folder else { return Ok(None) };
+            let folder = self.store.folder(&folder)?;
+            let nodes = nodes(&folder).map(|(name, node)| (name.into(), node)).collect();
+            *last = LeadersFolder { dir: Some(dir), nodes };
+        }
+        Ok(last.nodes.get(name).cloned())
     }
 
     /// Gives a folder on the way to a path the metadata that it has at the sink, so that it stays as it is.

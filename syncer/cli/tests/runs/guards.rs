@@ -261,6 +261,16 @@ fn a_copy_is_not_synced_back_onto_newer_files() {
         fs::remove_file(pair.source.join("9")).unwrap();
         let run = pair.done(&["--delete"]);
         assert_eq!(run.report().work.files_deleted, 1, "{way:?}");
+        // A file that a killed run has changed counts by its own time.
+        fs::File::create(pair.destination.join(".volferry/dirty-0")).unwrap();
+        let doubtful = pair.destination.join("8");
+        fs::File::open(&doubtful)
+            .unwrap()
+            .set_modified(doubtful.metadata().unwrap().modified().unwrap())
+            .unwrap();
+        fs::remove_file(pair.source.join("8")).unwrap();
+        let run = pair.done(&["--delete"]);
+        assert_eq!(run.report().work.files_deleted, 1, "{way:?}");
         // Here the source and the destination are mixed up.
         pair.destination = theirs;
         tree::file(&pair.destination.join("newer"), b"made since");

@@ -200,3 +200,27 @@ fn what_has_arrived_of_a_snapshot_does_not_cross_again() {
     Snapshot::of(&pair.destination).assert_like(&expected, COPY, "after two runs");
     pair.assert_staging_empty();
 }
+
+/// The sink has the links of an earlier restore, and its scan lists them all the same.
+#[test]
+fn names_of_one_file_in_a_snapshot_become_files_of_their_own_where_links_are_not_kept() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        fs::write(pair.source.join("one"), "content").unwrap();
+        fs::hard_link(pair.source.join("one"), pair.source.join("other")).unwrap();
+        run(Command::new("mkfifo").arg(pair.source.join("pipe"))).unwrap();
+        fs::hard_link(pair.source.join("pipe"), pair.source.join("second pipe")).unwrap();
+        snapshot("create", &pair.source, &["--tag", "mine"]);
+        let inode = |name: &str| fs::symlink_metadata(pair.destination.join(name)).unwrap().ino();
+        let restore = |flags: &[&str]| {
+            let all = [&RESTORE[..], &["--source-snapshot=mine", "--no-specials"], flags].concat();
+            pair.run_to(ExitCode::Done, &all).report().work.changed()
+        };
+        restore(&[]);
+        assert_eq!(inode("one"), inode("other"), "{way:?}");
+        assert!(!pair.destination.join("second pipe").exists(), "{way:?}: both names of a pipe are left out");
+        restore(&["--no-hard-links"]);
+        assert_ne!(inode("one"), inode("other"), "{way:?}");
+        assert_eq!(restore(&["--no-hard-links"]), 0, "{way:?}");
+    }
+}
