@@ -21,7 +21,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     // Another operator may be making the pods, so the start stays.
     let is_launched = run.launched && situation.facts.record == Record::Kept;
     match &situation.demand {
-        Err(fault) if is_launched => {
+        Err(fault) if is_launched && queued::is_of_namespace(fault) => {
             return Step::Start(Some(fault.clone())).again(after(situation, SLOW_PERIOD));
         }
         Err(fault) => return queued::without_demand(situation, fault),

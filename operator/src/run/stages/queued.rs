@@ -52,15 +52,18 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
 /// Returns the step of a run that cannot be run as the spec or the namespace is now. One that the namespace's
 /// annotations forbid keeps its name, and goes on once they, or the spec, are corrected.
 pub(super) fn without_demand(situation: &Situation<'_>, fault: &Fault) -> Decision {
-    match fault.reason {
-        Reason::InvalidAnnotation | Reason::RootNotAllowed if !is_bare(situation) => {
-            Step::Withdraw.again(after(situation, WARNINGS_PERIOD))
-        }
-        Reason::InvalidAnnotation | Reason::RootNotAllowed => {
-            Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD))
-        }
-        _ => Step::Finish(Outcome::stopped(fault.clone())).into(),
+    if !is_of_namespace(fault) {
+        return Step::Finish(Outcome::stopped(fault.clone())).into();
     }
+    if !is_bare(situation) {
+        return Step::Withdraw.again(after(situation, WARNINGS_PERIOD));
+    }
+    Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD))
+}
+
+/// Returns whether the namespace's annotations may be what keeps a run from going on.
+pub(super) fn is_of_namespace(fault: &Fault) -> bool {
+    matches!(fault.reason, Reason::InvalidAnnotation | Reason::RootNotAllowed)
 }
 
 /// Starts the same run over from the newest spec and trigger, since nothing was done for the older ones. Objects of the

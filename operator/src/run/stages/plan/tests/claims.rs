@@ -109,6 +109,18 @@ fn a_run_waits_while_an_annotation_of_its_namespace_forbids_it_and_ends_by_a_spe
             assert_eq!(matches!(step, Step::Finish(_)), !waits);
         }
     }
+    let mut launched = with_run();
+    launched.active_run.as_mut().unwrap().launched = true;
+    for (reason, waits) in [(Reason::InvalidAnnotation, true), (Reason::InvalidSpec, false)] {
+        let fault = Fault::new(reason, "so it is");
+        let step = step(&Situation { demand: Err(fault.clone()), ..situation(&launched) });
+        assert_eq!(
+            step == Step::Start(Some(fault)),
+            waits,
+            "another operator may be making its pods: {step:?}"
+        );
+        assert_eq!(matches!(step, Step::Finish(_)), !waits);
+    }
 }
 
 #[test]
