@@ -53,14 +53,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns a command with caches and settings that belong only to this round.
+    /// Returns a command with caches and settings that belong only to this round, and with no other variables: a
+    /// program reads them all at its start, so that the counts of a run would depend on how many a machine has.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env("HOME", &self.scratch).env("LC_ALL", "C");
-        for name in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "RUST_BACKTRACE"]
-        {
-            command.env_remove(name);
-        }
+        command.env_clear().env("HOME", &self.scratch).env("LC_ALL", "C");
+        command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command
     }
 }
