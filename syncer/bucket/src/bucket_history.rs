@@ -1,7 +1,7 @@
 //! A store in object storage as the source of a copy: answers by ranges of packs, each authenticated.
 
 use syncer::snapshot::{
-    SnapshotError,
+    Roots, SnapshotError,
     copy::{ContentPiece, HistorySource, OfferedHistory, ReceiveFolder, ReceivePiece, RequestedContent},
     store::{ContentRef, Folder, FolderRef},
 };
@@ -43,6 +43,11 @@ impl<'a> BucketHistory<'a> {
         let around = known.take_around();
         let KnownPacks { list, index, .. } = known;
         Ok(Self { store, list, index, failed: None, around })
+    }
+
+    /// Returns the list.
+    pub fn roots(&self) -> &Roots {
+        &self.list.roots
     }
 
     /// Hands on a failure, which is kept if it ends the copy.

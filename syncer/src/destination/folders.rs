@@ -32,7 +32,7 @@ impl Destination {
     pub fn make_dir(&self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u64> {
         self.state.check()?;
         let mode = if self.settings.permissions { Mode::RWXU } else { DEFAULT_DIR_MODE };
-        rustix::fs::mkdirat(dir, name, mode)?;
+        rustix::fs::mkdirat(dir, name, mode).map_err(|error| self.retire.case.explain(error.into()))?;
         self.check_known(set_metadata::hold(dir, name)?.as_fd(), None)
     }
 

@@ -70,7 +70,7 @@ impl Destination {
 
     /// Creates the new file `name` in a directory that is filled out of sight, for content that is written in one go.
     pub fn create_inside(&self, dir: &Arc<StagedDir>, name: &[u8], mode: u16) -> io::Result<Staged> {
-        Staged::inside(dir, name, mode)
+        Staged::inside(dir, name, mode).map_err(|error| self.retire.case.explain(error))
     }
 
     /// Begins an update in place of the file at `path`. `None` where this run does not write in place, or this file

@@ -14,6 +14,7 @@ use rustix::{
 };
 
 use crate::{
+    destination::case_folding::CaseFolding,
     entry::Time,
     measure::monitor::Monitor,
     path::RelPath,
@@ -28,17 +29,23 @@ pub struct EntryAt<'a> {
     /// The directory's path in the destination, and the monitor that can stop a copy; `None` in staging, which has no
     /// old versions.
     place: Option<(&'a RelPath, &'a Monitor)>,
+    pub(super) is_new: bool,
 }
 
 impl<'a> EntryAt<'a> {
     /// Names an entry of the destination's directory at `path`, which is open as `dir`.
     pub fn new(dir: BorrowedFd<'a>, path: &'a RelPath, name: &'a [u8], monitor: &'a Monitor) -> Self {
-        Self { dir, name, place: Some((path, monitor)) }
+        Self { dir, name, place: Some((path, monitor)), is_new: false }
+    }
+
+    /// Notes whether no entry had the name when the plan was made.
+    pub fn planned_as_new(self, is_new: bool) -> Self {
+        Self { is_new, ..self }
     }
 
     /// Names an entry of a directory that only this run uses.
     pub fn staged(dir: BorrowedFd<'a>, name: &'a [u8]) -> Self {
-        Self { dir, name, place: None }
+        Self { dir, name, place: None, is_new: false }
     }
 
     /// Returns the entry's path, for messages; its directory's if the path would be too long.
@@ -114,12 +121,14 @@ pub(crate) struct Retire {
     pub kept_by: Option<Arc<dyn OldVersions>>,
     /// The change time from which on files may be those of a run that was cut off.
     pub doubt: Option<Time>,
+    pub case: CaseFolding,
 }
 
 impl Retire {
     /// Renames an entry that is not a folder over the one at `to`, if there is one. `is_large` says that freeing the
     /// old version may take long; it is then freed in the background.
     pub(super) fn rename_over(&self, from: EntryAt<'_>, to: EntryAt<'_>, is_large: bool) -> io::Result<()> {
+        let _turn = self.case.turn(to)?;
         let replaced = is_large.then(|| hold_to_free(to)).flatten();
         if self.is_no_old_version(from, to) {
             from.rename(to)?;

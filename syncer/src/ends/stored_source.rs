@@ -82,7 +82,7 @@ impl<'a> StoredSource<'a> {
             return Ok(TreeHead { root_meta, root_attrs, digest, totals, ..TreeHead::default() });
         }
         for path in paths {
-            if node_at(store, snapshot, path)?.is_none() {
+            if node_at(&**store, snapshot, path)?.is_none() {
                 return Err(SnapshotError::NoPath { id: *id, path: path.to_string() });
             }
         }

@@ -70,8 +70,9 @@ impl<'a> TreeChanges<'a> {
         } else if leads {
             executor.expect_root(head.root_meta, head.root_attrs.as_attrs());
         }
-        for root in compared.dirs.iter().filter(|dir| dir.path.is_root()) {
-            destination.check_names(root.listing.iter().map(|entry| entry.name))?;
+        if !compared.dirs.is_empty() {
+            let root = compared.dirs.iter().filter(|dir| dir.path.is_root());
+            destination.check_names(root.flat_map(|root| root.listing.iter().map(|entry| entry.name)))?;
         }
         let shards = ShardRun::new(destination, run, control);
         let failed = run.failures.count();

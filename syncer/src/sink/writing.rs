@@ -156,7 +156,8 @@ impl<'a> Writing<'a> {
                     }
                     (None, None) => {
                         let dir = open(tree, need, dir)?;
-                        let at = EntryAt::new(dir, &need.dir.path, &need.name, self.run.monitor);
+                        let at = EntryAt::new(dir, &need.dir.path, &need.name, self.run.monitor)
+                            .planned_as_new(!need.replaces);
                         self.publish_at(need, tree, staged, at, meta, attrs)?;
                     }
                 }

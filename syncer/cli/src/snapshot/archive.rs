@@ -11,13 +11,15 @@ use contract::{ExitCode, human::plural};
 use rustix::fs::{FlockOperation, OFlags};
 
 use super::{
+    Looked,
     archive_flags::{ExportFlags, ImportFlags},
     copied_json::ImportedJson,
     json::SnapshotJson,
-    open_for_reading, print, say, say_json, user,
+    print, say, say_json, user,
 };
 use syncer::{
     monitor::Monitor,
+    path::RelPath,
     root::TreeLocation,
     snapshot::{
         SnapshotError,
@@ -31,10 +33,10 @@ use syncer::{
 /// The bytes that are read of an archive at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-pub(super) fn export(flags: &ExportFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open_for_reading(&flags.dir)?;
-    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
-    let export = |path: &Path, to: &mut dyn Write| export_tar(&opened.store, snapshot, path, to);
+pub(super) fn export(store: Looked<'_>, flags: &ExportFlags) -> Result<ExitCode, SnapshotError> {
+    let snapshot = select_snapshot(store.roots, &flags.id)?;
+    let of = if flags.paths.is_empty() { vec![RelPath::root()] } else { flags.paths.clone() };
+    let export = |path: &Path, to: &mut dyn Write| export_tar(store.objects, snapshot, &of, path, to);
     if !is_standard(&flags.tar) {
         to_file(&flags.tar, |to| export(&flags.tar, to))?;
     } else if io::stdout().is_terminal() {

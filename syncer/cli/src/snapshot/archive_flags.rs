@@ -4,17 +4,28 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::volume_flags::VolumeFlags;
+use super::{
+    key_flags::KeyFlags,
+    volume_flags::{VolumeFlags, path_in_snapshot},
+};
+use syncer::path::RelPath;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportFlags {
-    /// The folder where the volume is mounted
+    /// The folder where the volume is mounted, or s3://BUCKET/PREFIX
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
+
+    /// Only this file or folder of the snapshot, and all below it; may be repeated
+    #[arg(long = "path", value_name = "PATH", value_parser = path_in_snapshot)]
+    pub(crate) paths: Vec<RelPath>,
 
     /// Write a tar archive to FILE, or to standard output without it or with `-`
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", required = true)]

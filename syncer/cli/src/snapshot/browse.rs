@@ -3,31 +3,31 @@
 use contract::ExitCode;
 
 use super::{
+    Looked,
     flags::{LogFlags, OneFlags},
     json::{ChangeJson, EventJson, NodeJson, SnapshotJson, VersionJson},
     look_flags::{CatFlags, DiffFlags, HistoryFlags, LsFlags},
-    open, open_for_reading, print, say, say_json, text_diff,
+    open, print, say, say_json, text_diff,
 };
 use crate::output;
 use syncer::{
     path::RelPath,
     snapshot::{
-        SnapshotError, Store,
+        SnapshotError,
         browse::{
             Change, Node, What, diff_nodes, file_at, files_in_motion, linked_node_at, node_at, nodes,
             path_versions, select_snapshot,
         },
-        store::SizedContent,
+        store::{ReadObjects, SizedContent},
     },
 };
 
 /// The number of bytes that are read at once of a file that is written to standard output.
 const PIECE_BYTES: u64 = 1 << 20;
 
-pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open_for_reading(&flags.volume.dir)?;
-    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
-    let in_motion = files_in_motion(&opened.store, snapshot)?;
+pub(super) fn show(store: Looked<'_>, flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
+    let snapshot = select_snapshot(store.roots, &flags.id)?;
+    let in_motion = files_in_motion(store.objects, snapshot)?;
     if flags.volume.json {
         let in_motion = in_motion.iter().map(ToString::to_string).collect();
         say_json(&SnapshotJson { in_motion, ..SnapshotJson::from(snapshot) });
@@ -37,17 +37,16 @@ pub(super) fn show(flags: &OneFlags) -> Result<ExitCode, SnapshotError> {
     Ok(ExitCode::Done)
 }
 
-pub(super) fn ls(flags: &LsFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open_for_reading(&flags.volume.dir)?;
-    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
+pub(super) fn ls(store: Looked<'_>, flags: &LsFlags) -> Result<ExitCode, SnapshotError> {
+    let snapshot = select_snapshot(store.roots, &flags.id)?;
     let missing = || SnapshotError::NoPath { id: snapshot.id, path: flags.path.to_string() };
-    let node = node_at(&opened.store, snapshot, &flags.path)?.ok_or_else(missing)?;
+    let node = node_at(store.objects, snapshot, &flags.path)?.ok_or_else(missing)?;
     let mut listed = Vec::new();
     let mut tell = |path: &RelPath, node: &Node| {
         if flags.volume.json { listed.push(NodeJson::new(path, node)) } else { say(&print::node(path, node)) }
     };
     match &node.what {
-        What::Dir(_) => list(&opened.store, &node, &flags.path, flags.recursive, &mut tell)?,
+        What::Dir(_) => list(store.objects, &node, &flags.path, flags.recursive, &mut tell)?,
         _ => tell(&flags.path, &node),
     }
     if flags.volume.json {
@@ -57,7 +56,7 @@ pub(super) fn ls(flags: &LsFlags) -> Result<ExitCode, SnapshotError> {
 }
 
 fn list(
-    store: &Store,
+    store: &dyn ReadObjects,
     node: &Node,
     path: &RelPath,
     recursive: bool,
@@ -74,14 +73,12 @@ fn list(
     Ok(())
 }
 
-pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open_for_reading(&flags.dir)?;
-    let snapshot = select_snapshot(&opened.roots, &flags.id)?;
-    let found = file_at(&opened.store, snapshot, &flags.path)?;
+pub(super) fn cat(store: Looked<'_>, flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
+    let snapshot = select_snapshot(store.roots, &flags.id)?;
+    let found = file_at(store.objects, snapshot, &flags.path)?;
     let Some(SizedContent { content, len }) = found else { return Ok(ExitCode::Done) };
-    opened.store.check(&content, len)?;
-    let file = opened.store.content(&content)?;
-    let name = opened.store.name_of(&content);
+    let file = store.objects.checked(&content, len, &|_, _| Ok(()))?;
+    let name = store.objects.name_of(&content);
     let mut at = 0;
     let mut is_read = true;
     while at < len && is_read {
@@ -94,24 +91,23 @@ pub(super) fn cat(flags: &CatFlags) -> Result<ExitCode, SnapshotError> {
     Ok(ExitCode::Done)
 }
 
-pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open_for_reading(&flags.volume.dir)?;
-    let one = select_snapshot(&opened.roots, &flags.one)?;
-    let other = select_snapshot(&opened.roots, &flags.other)?;
-    let before = linked_node_at(&opened.store, one, &flags.path)?;
-    let after = linked_node_at(&opened.store, other, &flags.path)?;
+pub(super) fn diff(store: Looked<'_>, flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
+    let one = select_snapshot(store.roots, &flags.one)?;
+    let other = select_snapshot(store.roots, &flags.other)?;
+    let before = linked_node_at(store.objects, one, &flags.path)?;
+    let after = linked_node_at(store.objects, other, &flags.path)?;
     if before.is_none() && after.is_none() {
         return Err(SnapshotError::NoPath { id: other.id, path: flags.path.to_string() });
     }
     let mut changes = Vec::new();
     let mut shown = Ok(());
-    diff_nodes(&opened.store, before.as_ref(), after.as_ref(), &flags.path, &mut |change, path, node| {
+    diff_nodes(store.objects, before.as_ref(), after.as_ref(), &flags.path, &mut |change, path, node| {
         if flags.volume.json {
             changes.push(ChangeJson::new(change, path, node));
         } else {
             say(&format!("{} {path}\n", change.sign()));
             if flags.content && change != Change::Metadata && shown.is_ok() {
-                shown = text_diff::text_diff(&opened.store, one, other, path).map(|text| say(&text));
+                shown = text_diff::text_diff(store.objects, one, other, path).map(|text| say(&text));
             }
         }
     })?;
@@ -122,9 +118,8 @@ pub(super) fn diff(flags: &DiffFlags) -> Result<ExitCode, SnapshotError> {
     Ok(ExitCode::Done)
 }
 
-pub(super) fn history(flags: &HistoryFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open_for_reading(&flags.volume.dir)?;
-    let versions = path_versions(&opened.store, opened.roots.kept(), &flags.path)?;
+pub(super) fn history(store: Looked<'_>, flags: &HistoryFlags) -> Result<ExitCode, SnapshotError> {
+    let versions = path_versions(store.objects, store.roots.kept(), &flags.path)?;
     if versions.is_empty() {
         return Err(SnapshotError::NoHistory(flags.path.to_string()));
     }

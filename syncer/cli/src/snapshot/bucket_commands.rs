@@ -1,30 +1,35 @@
 //! `volferry snapshot list`, `prune`, `verify` and `repair` of a store in object storage, and the changes of its list.
 
-use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
+use std::{cell::RefCell, collections::BTreeSet, mem::take, sync::Arc};
 
 use bucket::{
-    BucketError, CheckedTurn, ReadRoots, VerifiedStore, prune_store, repair_store, verify_in_turn,
-    verify_store,
+    BucketError, BucketHistory, CheckedTurn, ReadRoots, VerifiedStore, prune_store, repair_store,
+    verify_in_turn, verify_store,
 };
 use contract::{BucketUrl, ExitCode, chain};
 use syncer::{
     monitor::Monitor,
-    snapshot::{Roots, SnapshotError, SnapshotId, check::ReadPace, retention::removed_by},
+    snapshot::{
+        Roots, SnapshotError, SnapshotId, check::ReadPace, copy::ObjectsElsewhere, retention::removed_by,
+    },
 };
 
 use super::{
+    Looked, archive, browse,
     bucket_site::{tell_around, url_of},
     change::ListChange,
     damage_flags::{RepairFlags, VerifyFlags},
     damage_json::{RepairStepJson, VerifyJson},
     flags::{ListFlags, PruneFlags, SnapshotCommand},
     json::{PruneJson, VerdictJson},
-    list, print, repair, say, say_json,
+    key_flags::KeyFlags,
+    list, look, print, repair, say, say_json,
 };
 
 /// Carries out a command if its place is in object storage.
 pub(super) fn carry_out(command: &SnapshotCommand) -> Option<Result<ExitCode, BucketError>> {
     let url = url_of(command.dir()?)?;
+    let json = command.is_json();
     Some(url.and_then(|url| {
         match command {
             SnapshotCommand::List(flags) => list(&url, flags),
@@ -36,13 +41,47 @@ pub(super) fn carry_out(command: &SnapshotCommand) -> Option<Result<ExitCode, Bu
             SnapshotCommand::Prune(flags) => prune(&url, flags),
             SnapshotCommand::Verify(flags) => verify(&url, flags),
             SnapshotCommand::Repair(flags) => mend(&url, flags),
+            SnapshotCommand::Show(flags) => in_bucket(&url, &flags.key, json, |it| browse::show(it, flags)),
+            SnapshotCommand::Ls(flags) => in_bucket(&url, &flags.key, json, |it| browse::ls(it, flags)),
+            SnapshotCommand::Cat(flags) => in_bucket(&url, &flags.key, json, |it| browse::cat(it, flags)),
+            SnapshotCommand::Diff(flags) => in_bucket(&url, &flags.key, json, |it| browse::diff(it, flags)),
+            SnapshotCommand::History(flags) => {
+                in_bucket(&url, &flags.key, json, |it| browse::history(it, flags))
+            }
+            SnapshotCommand::Find(flags) => in_bucket(&url, &flags.key, json, |it| look::find(it, flags)),
+            SnapshotCommand::Export(flags) => {
+                in_bucket(&url, &flags.key, json, |it| archive::export(it, flags))
+            }
             _ => Err(SnapshotError::Invalid(format!(
-                "{url} is no volume: copy its snapshots to one, or use list, tag, untag, pin, unpin, forget, prune, verify or \
-                 repair"
+                "{url} is no volume: copy its snapshots to one, or use list, show, ls, cat, diff, history, find, export, tag, \
+                 untag, pin, unpin, forget, prune, verify or repair"
             ))
             .into()),
         }
     }))
+}
+
+/// Looks into the snapshots of a store.
+fn in_bucket(
+    url: &BucketUrl,
+    key: &KeyFlags,
+    json: bool,
+    look: impl FnOnce(Looked<'_>) -> Result<ExitCode, SnapshotError>,
+) -> Result<ExitCode, BucketError> {
+    let store = key.open(url)?;
+    let mut history = BucketHistory::open(&store)?;
+    let (roots, around) = (history.roots().clone(), take(&mut history.around));
+    if roots.snapshots.is_empty() {
+        return Err(BucketError::NoStore(url.clone()));
+    }
+    let objects = ObjectsElsewhere::of(history);
+    let looked = look(Looked { objects: &objects, roots: &roots });
+    if let Some(error) = objects.into_source().failed {
+        return Err(error);
+    }
+    let told = tell_around(&around, json);
+    let exit = looked?;
+    Ok(if told == ExitCode::Done { exit } else { told })
 }
 
 fn list(url: &BucketUrl, flags: &ListFlags) -> Result<ExitCode, BucketError> {

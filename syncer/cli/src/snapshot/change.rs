@@ -75,7 +75,7 @@ impl<'f> ListChange<'f> {
         Self {
             action: if pinned { "pin" } else { "unpin" },
             volume: &flags.of.volume,
-            key: &flags.key,
+            key: &flags.of.key,
             choose: Box::new(|roots| one(roots, &flags.of.id)),
             edit: Box::new(move |snapshot| {
                 snapshot.pinned = pinned;

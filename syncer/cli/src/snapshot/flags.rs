@@ -254,6 +254,9 @@ pub(crate) struct OneFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
+
     /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
     pub(crate) id: String,
@@ -263,9 +266,6 @@ pub(crate) struct OneFlags {
 pub(crate) struct PinFlags {
     #[command(flatten)]
     pub(crate) of: OneFlags,
-
-    #[command(flatten)]
-    pub(crate) key: KeyFlags,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 use contract::{ExitCode, human::bytes};
 
 use super::{
+    Looked,
     json::{VersionJson, change_name},
     look_flags::{FindFlags, StatsFlags, StatusFlags},
     look_json::{DifferenceJson, FoundJson, SnapshotStatsJson, StatsJson},
@@ -36,11 +37,10 @@ pub(super) fn status(flags: &StatusFlags) -> Result<ExitCode, SnapshotError> {
     Ok(if failures.count() == 0 { ExitCode::Done } else { ExitCode::Partial })
 }
 
-pub(super) fn find(flags: &FindFlags) -> Result<ExitCode, SnapshotError> {
-    let opened = open_for_reading(&flags.volume.dir)?;
-    let snapshots: Vec<&Snapshot> = opened.roots.kept().collect();
+pub(super) fn find(store: Looked<'_>, flags: &FindFlags) -> Result<ExitCode, SnapshotError> {
+    let snapshots: Vec<&Snapshot> = store.roots.kept().collect();
     let mut all = Vec::new();
-    find_paths(&opened.store, &snapshots, &pattern(&flags.pattern)?, &mut |path, versions| {
+    find_paths(store.objects, &snapshots, &pattern(&flags.pattern)?, &mut |path, versions| {
         if flags.volume.json {
             let versions = versions.iter().map(|version| VersionJson::new(path, version)).collect();
             all.push(FoundJson { path: path.to_string(), versions });

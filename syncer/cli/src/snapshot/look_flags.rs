@@ -4,13 +4,19 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::volume_flags::{VolumeFlags, path_in_snapshot};
+use super::{
+    key_flags::KeyFlags,
+    volume_flags::{VolumeFlags, path_in_snapshot},
+};
 use syncer::path::RelPath;
 
 #[derive(Debug, Args)]
 pub(crate) struct LsFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
@@ -27,9 +33,12 @@ pub(crate) struct LsFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct CatFlags {
-    /// The folder where the volume is mounted
+    /// The folder where the volume is mounted, or s3://BUCKET/PREFIX
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
     #[arg(value_name = "ID")]
@@ -59,6 +68,9 @@ pub(crate) struct MountFlags {
 pub(crate) struct DiffFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// The snapshot that B is compared with
     #[arg(value_name = "A")]
@@ -96,6 +108,9 @@ pub(crate) struct FindFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
 
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
+
     /// A pattern as in .gitignore: `*.csv` in any folder, `/reports/2026*` from the root, `logs/` only folders
     #[arg(value_name = "PATTERN")]
     pub(crate) pattern: String,
@@ -111,6 +126,9 @@ pub(crate) struct StatsFlags {
 pub(crate) struct HistoryFlags {
     #[command(flatten)]
     pub(crate) volume: VolumeFlags,
+
+    #[command(flatten)]
+    pub(crate) key: KeyFlags,
 
     /// The path in the snapshots
     #[arg(value_name = "PATH", value_parser = path_in_snapshot)]

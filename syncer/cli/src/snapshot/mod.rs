@@ -48,7 +48,10 @@ use self::flags::SnapshotCommand;
 use crate::output;
 use syncer::{
     root::{Root, TreeLocation},
-    snapshot::{Roots, SnapshotError, Store, store::hold_for_reading},
+    snapshot::{
+        Roots, SnapshotError, Store,
+        store::{ReadObjects, hold_for_reading},
+    },
 };
 
 /// Carries out a command on the snapshots of a volume. If another one holds the volume, tries again as long as the
@@ -76,13 +79,15 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
         SnapshotCommand::Create(flags) => create::run(flags),
         SnapshotCommand::List(flags) => list::run(flags),
         SnapshotCommand::Restore(flags) => restore::run(flags),
-        SnapshotCommand::Show(flags) => browse::show(flags),
-        SnapshotCommand::Ls(flags) => browse::ls(flags),
-        SnapshotCommand::Cat(flags) => browse::cat(flags),
-        SnapshotCommand::Diff(flags) => browse::diff(flags),
-        SnapshotCommand::History(flags) => browse::history(flags),
+        SnapshotCommand::Show(flags) => in_volume(&flags.volume.dir, |store| browse::show(store, flags)),
+        SnapshotCommand::Ls(flags) => in_volume(&flags.volume.dir, |store| browse::ls(store, flags)),
+        SnapshotCommand::Cat(flags) => in_volume(&flags.dir, |store| browse::cat(store, flags)),
+        SnapshotCommand::Diff(flags) => in_volume(&flags.volume.dir, |store| browse::diff(store, flags)),
+        SnapshotCommand::History(flags) => {
+            in_volume(&flags.volume.dir, |store| browse::history(store, flags))
+        }
         SnapshotCommand::Status(flags) => look::status(flags),
-        SnapshotCommand::Find(flags) => look::find(flags),
+        SnapshotCommand::Find(flags) => in_volume(&flags.volume.dir, |store| look::find(store, flags)),
         SnapshotCommand::Stats(flags) => look::stats(flags),
         SnapshotCommand::Mount(flags) => mount::run(flags),
         SnapshotCommand::Tag(flags) => change::ListChange::tag(flags).of_volume(),
@@ -95,7 +100,7 @@ fn carry_out(command: &SnapshotCommand) -> Result<ExitCode, SnapshotError> {
         SnapshotCommand::Repair(flags) => repair::run(flags),
         SnapshotCommand::Copy(flags) => copy::run(flags),
         SnapshotCommand::Key(flags) => bucket_site::new_key(flags),
-        SnapshotCommand::Export(flags) => archive::export(flags),
+        SnapshotCommand::Export(flags) => in_volume(&flags.dir, |store| archive::export(store, flags)),
         SnapshotCommand::Import(flags) => archive::import(flags),
         SnapshotCommand::Log(flags) => browse::log(flags),
         SnapshotCommand::Schema => {
@@ -136,6 +141,22 @@ struct Opened {
     roots: Roots,
     /// Keeps collections from removing objects.
     _reading: Option<OwnedFd>,
+}
+
+/// A store whose snapshots are looked into, wherever it is, and its list.
+#[derive(Clone, Copy)]
+struct Looked<'a> {
+    objects: &'a dyn ReadObjects,
+    roots: &'a Roots,
+}
+
+/// Looks into the snapshots of a volume.
+fn in_volume(
+    dir: &Path,
+    look: impl FnOnce(Looked<'_>) -> Result<ExitCode, SnapshotError>,
+) -> Result<ExitCode, SnapshotError> {
+    let opened = open_for_reading(dir)?;
+    look(Looked { objects: &opened.store, roots: &opened.roots })
 }
 
 /// Opens the list of a volume's snapshots.

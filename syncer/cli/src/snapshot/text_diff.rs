@@ -4,8 +4,9 @@ use similar::TextDiff;
 use syncer::{
     path::RelPath,
     snapshot::{
-        Snapshot, SnapshotError, Store,
+        Snapshot, SnapshotError,
         browse::{What, linked_node_at},
+        store::ReadObjects,
     },
 };
 
@@ -18,7 +19,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// # Errors
 /// If a directory or content cannot be read.
 pub(super) fn text_diff(
-    store: &Store,
+    store: &dyn ReadObjects,
     one: &Snapshot,
     other: &Snapshot,
     path: &RelPath,
@@ -32,12 +33,20 @@ pub(super) fn text_diff(
 }
 
 /// Returns the text of a file; empty for what is no file; `None` if it is no text, or too long.
-fn text_of(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<String>, SnapshotError> {
+fn text_of(
+    store: &dyn ReadObjects,
+    snapshot: &Snapshot,
+    path: &RelPath,
+) -> Result<Option<String>, SnapshotError> {
     let what = linked_node_at(store, snapshot, path)?.map(|node| node.what);
     let Some(What::File { len, content: Some(content) }) = what else { return Ok(Some(String::new())) };
     if len > MAX_BYTES {
         return Ok(None);
     }
-    let bytes = store.small(&content, len)?;
+    let open = store.checked(&content, len, &|_, _| Ok(()))?;
+    let mut bytes = vec![0; len as usize];
+    let failed =
+        |source| SnapshotError::Io { operation: "read", path: store.name_of(&content).into(), source };
+    open.slice().read_exact_at(&mut bytes, 0).map_err(failed)?;
     Ok(String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')))
 }

@@ -9,8 +9,8 @@ use syncer::path::{PathError, RelPath};
 /// The volume that a command is about.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct VolumeFlags {
-    /// The folder where the volume is mounted; for list, tag, untag, pin, unpin, forget, prune, verify and repair also
-    /// s3://BUCKET/PREFIX
+    /// The folder where the volume is mounted; or s3://BUCKET/PREFIX, but not for create, restore, status, stats,
+    /// mount, import and log
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
 

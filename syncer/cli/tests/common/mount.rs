@@ -15,6 +15,8 @@ pub enum FileSystem {
     Ext4,
     Xfs,
     Btrfs,
+    /// Takes names that differ only in case for the same; no kernel here has such a file system, but FUSE has.
+    ExFat,
 }
 
 /// A mounted file system, unmounted and removed when dropped.
@@ -24,6 +26,7 @@ pub struct Mounted {
 }
 
 impl FileSystem {
+    /// Those that containers keep their data on.
     pub const ALL: [Self; 4] = [Self::Tmpfs, Self::Ext4, Self::Xfs, Self::Btrfs];
 
     /// Makes and mounts a file system of this kind. Returns `None` and prints the reason where this process cannot.
@@ -49,6 +52,7 @@ impl FileSystem {
             Self::Ext4 => ("ext4", &["mkfs.ext4", "-q"]),
             Self::Xfs => ("xfs", &["mkfs.xfs", "-q"]),
             Self::Btrfs => ("btrfs", &["mkfs.btrfs", "-q"]),
+            Self::ExFat => ("exfat-fuse", &["mkfs.exfat"]),
         };
         if let [program, quietly @ ..] = make {
             File::create(&image).unwrap().set_len(SIZE_BYTES).unwrap();

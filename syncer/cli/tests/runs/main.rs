@@ -17,6 +17,7 @@ mod bench;
 mod bottleneck;
 mod bound;
 mod busy_source;
+mod case_folding;
 mod changed_blocks;
 mod changing_source;
 mod contents;

@@ -15,6 +15,7 @@ mod bucket_faults;
 mod bucket_indexes;
 mod bucket_kills;
 mod bucket_lists;
+mod bucket_looks;
 mod bucket_model;
 mod bucket_room;
 mod bucket_upkeep;

@@ -238,7 +238,10 @@ impl Executor<'_> {
                 let (inode, attrs) = (Some(inode), Some(entry.attrs.into()));
                 self.unfinished.push(Unfinished { path: path.clone(), inode, meta: entry.meta, attrs });
             }),
-            _ => self.destination.make_node(self.entry_at(fd, &dir.path, entry.name), entry),
+            _ => {
+                let at = self.entry_at(fd, &dir.path, entry.name).planned_as_new(step == Step::Create);
+                self.destination.make_node(at, entry)
+            }
         };
         match done {
             // It is counted when it is moved into place.

@@ -60,7 +60,8 @@ impl Executor<'_> {
         let Some(aside) = &link.aside else {
             let to = to.open(destination.root(), &link.dir.path)?;
             destination.check_known(to, Some(link.dir.inode))?;
-            let at = EntryAt::new(to, &link.dir.path, &link.name, self.run.monitor);
+            let at =
+                EntryAt::new(to, &link.dir.path, &link.name, self.run.monitor).planned_as_new(!link.replaces);
             return destination.link(from, target, owner, at);
         };
         let at = if aside.beside {
@@ -136,7 +137,7 @@ impl Executor<'_> {
         let (from, target) = to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
         self.check_leader(to, &from, target, leaders)?;
         let owner = leaders.owner(&from, target);
-        let at = self.entry_at(fd.as_fd(), &dir.path, entry.name);
+        let at = self.entry_at(fd.as_fd(), &dir.path, entry.name).planned_as_new(step == Step::Create);
         destination.link(destination.dir(&from)?.as_fd(), target, owner, at)
     }
 }

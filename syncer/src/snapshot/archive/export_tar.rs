@@ -22,9 +22,9 @@ use crate::{
     entry::Meta,
     path::RelPath,
     snapshot::{
-        browse::{Node, What, node_at, nodes, root_node},
+        browse::{Node, What, node_at, nodes},
         copy::PIECE_BYTES,
-        store::{ContentRef, FolderRef, Snapshot, SnapshotError, Store, io_error},
+        store::{ContentRef, FolderRef, ReadObjects, Snapshot, SnapshotError, io_error},
     },
     sys::file_part::data_in,
 };
@@ -32,19 +32,30 @@ use crate::{
 /// Zeros in a row that are left out.
 const MIN_HOLE_BYTES: u64 = 64 << 10;
 
-/// Writes the archive of a snapshot to `to`, which errors name by `path`. Every content is checked before it is
-/// written.
+/// Writes the archive of the entries at `of` and below them, which may be the root, to `to`, which errors name by
+/// `path`. Every content is checked before it is written.
 ///
 /// # Errors
-/// If an object cannot be read or is damaged, or the archive cannot be written; it then has no end.
+/// If the snapshot has no entry at one of the paths, an object cannot be read or is damaged, or the archive cannot be written; it then has no end.
 pub fn export_tar(
-    store: &Store,
+    store: &dyn ReadObjects,
     snapshot: &Snapshot,
+    of: &[RelPath],
     path: &Path,
     to: &mut dyn Write,
 ) -> Result<(), SnapshotError> {
-    let mut export = TarExport { store, snapshot, path, to, early: BTreeMap::new(), metas: None };
-    let mut stack = vec![(RelPath::root(), root_node(snapshot))];
+    let mut stack = Vec::new();
+    for top in of {
+        let missing = || SnapshotError::NoPath { id: snapshot.id, path: top.to_string() };
+        stack.push((top.clone(), node_at(store, snapshot, top)?.ok_or_else(missing)?));
+    }
+    // The last one is the first to be written.
+    stack.sort_by(|(one, _), (other, _)| other.names().cmp(one.names()));
+    let is_below_another = |path: &RelPath| of.iter().any(|top| top != path && path.starts_with(top));
+    stack.retain(|(path, _)| !is_below_another(path));
+    stack.dedup_by(|(one, _), (other, _)| one == other);
+    let tops = stack.iter().map(|(path, _)| path.clone()).collect();
+    let mut export = TarExport { store, snapshot, tops, path, to, early: BTreeMap::new(), metas: None };
     while let Some((path, node)) = stack.pop() {
         let folder = if let What::Dir(folder) = node.what { Some(folder) } else { None };
         export.entry(&path, &node)?;
@@ -57,8 +68,10 @@ pub fn export_tar(
 }
 
 struct TarExport<'a> {
-    store: &'a Store,
+    store: &'a dyn ReadObjects,
     snapshot: &'a Snapshot,
+    /// The paths that are exported with all below them.
+    tops: Vec<RelPath>,
     path: &'a Path,
     to: &'a mut dyn Write,
     /// Entries that were written at the path of an earlier name, by their own paths.
@@ -113,7 +126,7 @@ impl TarExport<'_> {
 
     /// Writes a further name of the entry at `to`, or that entry, if the walk has not come to it yet.
     fn further_name(&mut self, path: &RelPath, to: &RelPath) -> Result<(), SnapshotError> {
-        if to.names().lt(path.names()) {
+        if to.names().lt(path.names()) && self.tops.iter().any(|top| to.starts_with(top)) {
             let meta = self.meta_of(to)?;
             return self.link(path, to, meta);
         }
@@ -133,7 +146,12 @@ impl TarExport<'_> {
     }
 
     fn file(&mut self, header: TarHeader, content: &ContentRef, len: u64) -> Result<(), SnapshotError> {
-        let data = self.data_of(content, len)?;
+        let found = Mutex::new(Vec::new());
+        let open = self.store.checked(content, len, &|bytes, offset| {
+            found.lock().append(&mut data_in(bytes, offset));
+            Ok(())
+        })?;
+        let data = without_short_holes(found.into_inner(), len);
         let bytes = data.iter().map(|range| range.end - range.start).sum::<u64>();
         let (holes, map) = if bytes < len {
             (Some(TarHoles { len, map: None }), encode_map(&data))
@@ -142,7 +160,6 @@ impl TarExport<'_> {
         };
         self.write(&TarHeader { data_bytes: bytes + map.len() as u64, holes, ..header }.encode())?;
         self.write(&map)?;
-        let open = self.store.content(content)?;
         let mut buffer = vec![0; bytes.min(PIECE_BYTES) as usize];
         for Range { start, end } in data {
             let mut at = start;
@@ -156,18 +173,6 @@ impl TarExport<'_> {
         }
         let over = (bytes % BLOCK_BYTES as u64) as usize;
         self.write(&[0; BLOCK_BYTES][..(BLOCK_BYTES - over) % BLOCK_BYTES])
-    }
-
-    /// Checks content, and returns its ranges without long rows of zeros.
-    fn data_of(&self, content: &ContentRef, len: u64) -> Result<Vec<Range<u64>>, SnapshotError> {
-        let found = Mutex::new(Vec::new());
-        self.store.check_visited(content, len, &|bytes, offset| {
-            found.lock().append(&mut data_in(bytes, offset));
-            Ok(())
-        })?;
-        let mut found = found.into_inner();
-        found.sort_unstable_by_key(|range| range.start);
-        Ok(without_short_holes(found, len))
     }
 
     fn meta_of(&mut self, path: &RelPath) -> Result<Meta, SnapshotError> {
@@ -192,8 +197,10 @@ fn no_target(path: &RelPath) -> SnapshotError {
     SnapshotError::NoArchive(format!("{path} is a hard link to what the snapshot does not have"))
 }
 
-/// Joins ranges of data between which a hole would save little. An empty range at the end shows where a last hole ends.
-fn without_short_holes(found: Vec<Range<u64>>, len: u64) -> Vec<Range<u64>> {
+/// Sorts ranges of data, and joins those between which a hole would save little. An empty range at the end shows where a
+/// last hole ends.
+fn without_short_holes(mut found: Vec<Range<u64>>, len: u64) -> Vec<Range<u64>> {
+    found.sort_unstable_by_key(|range| range.start);
     let mut data: Vec<Range<u64>> = Vec::new();
     for range in found.into_iter().chain(std::iter::once(len..len)) {
         let end = data.last().map_or(0, |last| last.end);

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::snapshot_tree::{Node, What, nodes};
 use crate::{
     path::RelPath,
-    snapshot::store::{Folder, FolderRef, SnapshotError, Store},
+    snapshot::store::{Folder, FolderRef, ReadObjects, SnapshotError},
 };
 
 /// How an entry differs between two snapshots.
@@ -39,7 +39,7 @@ impl Change {
 /// # Errors
 /// If a directory cannot be read.
 pub fn diff_nodes(
-    store: &Store,
+    store: &dyn ReadObjects,
     one: Option<&Node>,
     other: Option<&Node>,
     path: &RelPath,
@@ -68,7 +68,7 @@ pub fn diff_nodes(
 }
 
 fn diff_dirs(
-    store: &Store,
+    store: &dyn ReadObjects,
     one: Option<FolderRef>,
     other: Option<FolderRef>,
     path: &RelPath,

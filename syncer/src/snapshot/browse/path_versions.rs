@@ -9,7 +9,7 @@ use super::{
 use crate::{
     filter::{Pattern, read_pattern},
     path::RelPath,
-    snapshot::store::{FolderId, FolderRef, Snapshot, SnapshotError, Store},
+    snapshot::store::{FolderId, FolderRef, ReadObjects, Snapshot, SnapshotError},
 };
 
 /// A version of a path: consecutive snapshots with the same entry there.
@@ -30,7 +30,7 @@ pub struct Version<'s> {
 /// # Errors
 /// If a directory cannot be read.
 pub fn path_versions<'s>(
-    store: &Store,
+    store: &dyn ReadObjects,
     snapshots: impl Iterator<Item = &'s Snapshot>,
     path: &RelPath,
 ) -> Result<Vec<Version<'s>>, SnapshotError> {
@@ -75,7 +75,7 @@ pub fn pattern(text: &str) -> Result<Pattern, SnapshotError> {
 /// # Errors
 /// If a directory cannot be read.
 pub fn find_paths<'s>(
-    store: &Store,
+    store: &dyn ReadObjects,
     snapshots: &[&'s Snapshot],
     pattern: &Pattern,
     report: &mut dyn FnMut(&RelPath, &[Version<'s>]),
@@ -119,7 +119,7 @@ pub fn find_paths<'s>(
 
 /// Returns the entries of a directory in a row of snapshots that match or may have matches below.
 fn entries(
-    store: &Store,
+    store: &dyn ReadObjects,
     runs: &[SnapshotSpan<FolderRef>],
     path: &RelPath,
     pattern: &Pattern,

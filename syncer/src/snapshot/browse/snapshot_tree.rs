@@ -7,7 +7,7 @@ use crate::{
     entry::{Entry, Kind, Meta},
     path::RelPath,
     snapshot::store::{
-        ContentRef, Folder, FolderRef, FolderRow, SizedContent, Snapshot, SnapshotError, Store,
+        ContentRef, Folder, FolderRef, FolderRow, ReadObjects, SizedContent, Snapshot, SnapshotError,
     },
     tree::stamps::IN_MOTION,
 };
@@ -140,7 +140,11 @@ pub fn root_node(snapshot: &Snapshot) -> Node {
 ///
 /// # Errors
 /// If a directory on the way cannot be read.
-pub fn node_at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Option<Node>, SnapshotError> {
+pub fn node_at(
+    store: &dyn ReadObjects,
+    snapshot: &Snapshot,
+    path: &RelPath,
+) -> Result<Option<Node>, SnapshotError> {
     let mut at = root_node(snapshot);
     for name in path.names() {
         let What::Dir(dir) = at.what else { return Ok(None) };
@@ -156,7 +160,10 @@ pub fn node_at(store: &Store, snapshot: &Snapshot, path: &RelPath) -> Result<Opt
 ///
 /// # Errors
 /// If a directory cannot be read.
-pub fn link_counts(store: &Store, snapshot: &Snapshot) -> Result<HashMap<RelPath, u32>, SnapshotError> {
+pub fn link_counts(
+    store: &dyn ReadObjects,
+    snapshot: &Snapshot,
+) -> Result<HashMap<RelPath, u32>, SnapshotError> {
     let (mut counts, mut left) = (HashMap::new(), vec![snapshot.tree]);
     while let Some(dir) = left.pop() {
         let folder = store.folder(&dir)?;
@@ -177,7 +184,7 @@ pub fn link_counts(store: &Store, snapshot: &Snapshot) -> Result<HashMap<RelPath
 ///
 /// # Errors
 /// If a directory cannot be read.
-pub fn files_in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath>, SnapshotError> {
+pub fn files_in_motion(store: &dyn ReadObjects, snapshot: &Snapshot) -> Result<Vec<RelPath>, SnapshotError> {
     let (mut found, mut left) = (Vec::new(), vec![(RelPath::root(), snapshot.tree)]);
     while let Some((path, dir)) = left.pop() {
         if !dir.seen.is_unknown() {
@@ -201,7 +208,7 @@ pub fn files_in_motion(store: &Store, snapshot: &Snapshot) -> Result<Vec<RelPath
 /// # Errors
 /// If a directory on the way cannot be read.
 pub fn linked_node_at(
-    store: &Store,
+    store: &dyn ReadObjects,
     snapshot: &Snapshot,
     path: &RelPath,
 ) -> Result<Option<Node>, SnapshotError> {
@@ -215,7 +222,7 @@ pub fn linked_node_at(
 /// # Errors
 /// If there is no entry, or one that is no file.
 pub fn file_at(
-    store: &Store,
+    store: &dyn ReadObjects,
     snapshot: &Snapshot,
     path: &RelPath,
 ) -> Result<Option<SizedContent>, SnapshotError> {

@@ -9,6 +9,7 @@ pub(crate) mod fetch_tree;
 mod hostile_stores;
 #[cfg(test)]
 mod lying_stores;
+pub(crate) mod objects_elsewhere;
 #[cfg(test)]
 mod round_trips;
 pub(crate) mod stream_client;
@@ -23,5 +24,6 @@ pub use copy_source::{
     RequestedContent, StoredHistory, volume_at,
 };
 pub(crate) use copy_source::{PIECE_BYTES, next_data};
+pub use objects_elsewhere::ObjectsElsewhere;
 pub use stream_client::StreamedHistory;
 pub use stream_server::{FarCopy, refuse_history, serve_history};

@@ -52,7 +52,7 @@ pub(crate) fn id_of_visited(file: Slice<'_>, len: u64, visit: &VisitData<'_>) ->
 }
 
 /// Receives a piece of a file and its offset.
-pub(crate) type VisitData<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
+pub type VisitData<'a> = dyn Fn(&[u8], u64) -> io::Result<()> + Sync + 'a;
 
 /// Hashes a file on all cores, block by block.
 fn by_blocks(file: Slice<'_>, len: u64, visit: &VisitData<'_>) -> io::Result<ContentId> {

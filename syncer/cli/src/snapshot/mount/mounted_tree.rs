@@ -234,7 +234,7 @@ impl MountedTree {
     fn links(&mut self, snapshot: usize) -> Result<&HashMap<RelPath, u32>, Errno> {
         let mounted = self.snapshots.get_mut(snapshot).ok_or(Errno::STALE)?;
         if mounted.links.is_none() {
-            let counted = link_counts(&self.store, &mounted.snapshot);
+            let counted = link_counts(&*self.store, &mounted.snapshot);
             mounted.links = Some(counted.map_err(|error| told(&error))?);
         }
         mounted.links.as_ref().ok_or(Errno::STALE)
