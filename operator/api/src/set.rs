@@ -68,7 +68,8 @@ pub struct SyncJobSetSpec {
     pub max_runs: Option<i32>,
     /// What happens to the SyncJob of a claim that is gone, or does not match any more. Keep: it stays and is
     /// suspended, until the claim matches again. Delete: it is deleted, with the claim that its `destination.create`
-    /// made if its own `deletionPolicy` is Delete.
+    /// made if its own `deletionPolicy` is Delete. One whose claim matches, and which the template gives another name
+    /// by now, always stays and is suspended.
     #[serde(default)]
     pub deletion_policy: SetDeletionPolicy,
 }

@@ -358,9 +358,13 @@ async fn asked(client: &Client, known: &Watched<SyncRun>, job: &SyncJob) -> Resu
     let mut heard_of = known.of(&namespace, &name);
     heard_of.retain(|run| is_for(run));
     heard_of.sort_by_key(|run| (run.spec.restore.is_none(), run.created(), run.name_any()));
-    let Some(first) = heard_of.first() else { return Ok(None) };
-    let now = api::<SyncRun>(client, job).get_opt(&first.name_any()).await.map_err(reading("SyncRun"))?;
-    Ok(now.filter(is_for))
+    for run in heard_of {
+        let now = api::<SyncRun>(client, job).get_opt(&run.name_any()).await.map_err(reading("SyncRun"))?;
+        if let Some(now) = now.filter(is_for) {
+            return Ok(Some(now));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the other users of the claims of `job`.

@@ -1,8 +1,9 @@
 //! Implements `volferry-operator controller`: watches, leader election and probes, until the process is told to stop.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use clap::Args;
+use contract::chain;
 use futures::{FutureExt as _, StreamExt as _};
 use kube::{
     Client, Config, ResourceExt as _,
@@ -57,6 +58,9 @@ use crate::{
 
 /// The maximum number of missing SyncJobs that are seen to at a time.
 const GONE_AT_ONCE: usize = 16;
+
+/// The time after which it is asked again whether the stores have what missing SyncJobs have left.
+const LEFT_PAUSE: Duration = Duration::from_secs(2);
 
 /// The flags of `volferry-operator controller`.
 #[derive(Debug, Clone, Args)]
@@ -351,11 +355,30 @@ async fn see_to_missing(
 async fn let_go(context: &Arc<Context>, namespace: &str, name: &str) {
     context.forget(namespace, name);
     // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
-    if context.known.jobs.watches(namespace) && matches!(context.namespaces.holds(namespace).await, Ok(true))
-    {
+    if context.known.jobs.watches(namespace) && sees_all_left(context, namespace).await {
         run_hooks::end_orphans(context, namespace, name, None);
         remove_abroad::clear(context, namespace, name, None);
         stray_runs::report(context, namespace, name).await;
+    }
+}
+
+/// Waits until the stores have all that a SyncJob may have left, since nothing asks for it a second time: the first list
+/// of one kind comes before that of another. Returns whether it is this release's.
+async fn sees_all_left(context: &Context, namespace: &str) -> bool {
+    loop {
+        let error = match context.namespaces.holds(namespace).await {
+            Ok(false) => return false,
+            Ok(true) => {
+                let (known, grants) = (context.known.catch_up(namespace), &context.known.grants);
+                match tokio::try_join!(known, grants.catch_up(namespace)) {
+                    Ok(((), ())) => return true,
+                    Err(error) => chain(&error),
+                }
+            }
+            Err(error) => chain(&error),
+        };
+        tracing::debug!(namespace, error, "what a SyncJob has left is seen to later");
+        tokio::time::sleep(LEFT_PAUSE).await;
     }
 }
 

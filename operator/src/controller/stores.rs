@@ -253,7 +253,8 @@ impl<K: Watchable> Feed<K> {
     ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
         let watch = |scope: &WatchScope| {
             let (scope, health) = (scope.clone(), health.clone());
-            let events = watcher(api(scope.as_deref()), watcher::Config::default().labels(labels));
+            let (api, config) = (api(scope.as_deref()), watcher::Config::default().labels(labels));
+            let events = listing_anew(move || watcher(api.clone(), config.clone()).boxed());
             let events = events.default_backoff().inspect(move |event| {
                 if let Some(failure) = failure(event) {
                     health.watched(&R::plural(&()), scope.as_deref().unwrap_or_default(), failure);
@@ -308,6 +309,21 @@ impl<K: Watchable> Feed<K> {
         self.listings[scope].reach();
         events
     }
+}
+
+/// Passes the events of a watch on, and begins another one, with its list, after it could not be resumed. A watch that
+/// is resumed says so by no event, and would count as failing until an object changes.
+fn listing_anew<K: 'static>(
+    watch: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
+) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
+    let events = stream::unfold((watch(), watch), async |(mut events, watch)| {
+        let event = events.next().await?;
+        if let Err(watcher::Error::WatchStartFailed(_)) = event {
+            events = watch();
+        }
+        Some((event, (events, watch)))
+    });
+    events.boxed()
 }
 
 /// Returns what an event says of whether its watch works: `Some(None)` if it does, `Some` with the error if the API

@@ -357,7 +357,7 @@ impl<'a> View<'a> {
         let (Some(run), Some(names)) = (self.active(), &self.active_names) else { return Vec::new() };
         let try_id = names::try_id(&run.id, run.past_tries());
         let reports = self.run_status().and_then(|status| status.ends.as_ref());
-        let seen = Reported { reports, warnings: &self.found.warnings };
+        let seen = Reported { reports, warnings: &self.found.warnings, now: self.now };
         let end = |side, shard| self.found.children.end_state(side, shard, names, &try_id, seen);
         let pair = |shard| match run.only_side() {
             Some(side) => {

@@ -246,11 +246,11 @@ fn syncjobs(
         .predicate_filter(interest, Default::default())
 }
 
-/// Marks the SyncJob of a delete event as deleted: otherwise, its last state could have the same hash as the one
-/// before, and the event would be filtered out.
+/// Marks the SyncJob of a delete event as deleted now: otherwise, its last state could have the same hash as the one
+/// before, also where it was being deleted for a while, and the event would be filtered out.
 fn marked(event: watcher::Event<Guarded>) -> watcher::Event<Guarded> {
     let watcher::Event::Delete(mut job) = event else { return event };
-    job.meta_mut().deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
+    job.meta_mut().deletion_timestamp = Some(Time(Timestamp::now()));
     watcher::Event::Delete(job)
 }
 
@@ -322,7 +322,7 @@ fn interest(job: &Guarded) -> Option<u64> {
     let metadata = job.meta();
     metadata.uid.hash(&mut hasher);
     metadata.generation.hash(&mut hasher);
-    metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    metadata.deletion_timestamp.as_ref().map(|time| time.0.as_nanosecond()).hash(&mut hasher);
     let ours = [
         names::ANNOTATION_RESUME,
         names::ANNOTATION_CANCEL,

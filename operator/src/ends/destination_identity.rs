@@ -21,7 +21,8 @@ pub const REMEDY: &str = "The expected id is that of the last successful run. If
 /// claim.
 pub fn expected(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>) -> Option<VolumeId> {
     let known = status.destination.as_ref()?;
-    (*known == place(job, uid, known.volume)).then_some(known.volume)
+    let folder = job.run_folder(Side::Sink);
+    (*known == known_as(&folder, uid.map(Into::into), known.volume)).then_some(known.volume)
 }
 
 /// Remembers another volume as the destination, if the last run was refused because of it and a person has `accepted`
@@ -47,18 +48,37 @@ pub fn is_new(status: &SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>)
     known.is_some_and(|known| known.claim_uid.is_some() && uid.is_some() && known.claim_uid.as_deref() != uid)
 }
 
-/// Stores the volume id of a successful run in the status.
-pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, uid: Option<&str>, report: &Report) {
-    if let (RunResult::Succeeded, Some(volume)) = (report.result, report.volume) {
-        status.destination = Some(place(job, uid, volume));
-    } else if report.result == RunResult::Succeeded && is_new(status, job, uid) {
+/// Stores the volume id of a successful run in the status, with the `folder` that it wrote to. `job` is the SyncJob of
+/// now, if it is valid, which may name another one by then, and `uid` the UID of its claim.
+pub fn remember(
+    status: &mut SyncJobStatus,
+    folder: &RunFolder,
+    job: Option<&ValidatedSyncJob>,
+    uid: Option<&str>,
+    report: &Report,
+) {
+    if report.result != RunResult::Succeeded {
+        return;
+    }
+    if let Some(volume) = report.volume {
+        let is_it = |other: &RunFolder| known_as(other, None, volume) == known_as(folder, None, volume);
+        let before = status
+            .destination
+            .take()
+            .filter(|known| *known == known_as(folder, known.claim_uid.clone(), known.volume));
+        let claim_uid = match job {
+            Some(job) if is_it(&job.run_folder(Side::Sink)) => uid.map(Into::into),
+            _ => before.and_then(|known| known.claim_uid),
+        };
+        status.destination = Some(known_as(folder, claim_uid, volume));
+    } else if job.is_some_and(|job| is_new(status, job, uid)) {
         status.destination = None;
     }
 }
 
-fn place(job: &ValidatedSyncJob, uid: Option<&str>, volume: VolumeId) -> KnownDestination {
-    let RunFolder { claim_name, address, namespace, path, .. } = job.run_folder(Side::Sink);
-    KnownDestination { claim_name, address, namespace, claim_uid: uid.map(Into::into), path, volume }
+fn known_as(folder: &RunFolder, claim_uid: Option<String>, volume: VolumeId) -> KnownDestination {
+    let RunFolder { claim_name, address, namespace, path, .. } = folder.clone();
+    KnownDestination { claim_name, address, namespace, claim_uid, path, volume }
 }
 
 #[cfg(test)]
@@ -84,14 +104,35 @@ mod tests {
 
     fn after(report: &Report) -> SyncJobStatus {
         let mut status = SyncJobStatus::default();
-        remember(&mut status, &job("b", "/"), Some("u"), report);
+        remember_in(&mut status, &job("b", "/"), &job("b", "/"), report);
         status
+    }
+
+    /// Remembers the folder of a run of one spec, while the SyncJob has another one.
+    fn remember_in(
+        status: &mut SyncJobStatus,
+        ran: &ValidatedSyncJob,
+        now: &ValidatedSyncJob,
+        report: &Report,
+    ) {
+        remember(status, &ran.run_folder(Side::Sink), Some(now), Some("u"), report);
     }
 
     #[test]
     fn the_destination_of_a_success_is_expected_by_the_next_run() {
         let status = after(&report(RunResult::Succeeded, Some(ID)));
         assert_eq!(expected(&status, &job("b", "/"), Some("u")), Some(ID));
+    }
+
+    #[test]
+    fn what_a_run_wrote_is_remembered_under_its_own_claim_although_the_job_names_another_by_then() {
+        let mut status = after(&report(RunResult::Succeeded, Some(ID)));
+        remember_in(&mut status, &job("b", "/"), &job("c", "/"), &report(RunResult::Succeeded, Some(ID)));
+        assert_eq!(expected(&status, &job("c", "/"), Some("u")), None);
+        assert_eq!(expected(&status, &job("b", "/"), Some("u")), Some(ID));
+        let folder = job("b", "/").run_folder(Side::Sink);
+        remember(&mut status, &folder, None, None, &report(RunResult::Succeeded, Some(ID)));
+        assert_eq!(expected(&status, &job("b", "/"), Some("u")), Some(ID), "the spec cannot be read");
     }
 
     #[test]
@@ -137,7 +178,7 @@ mod tests {
             assert_eq!(after(&report).destination, None);
             let mut known =
                 after(&Report { result: RunResult::Succeeded, volume: Some(ID), ..Report::default() });
-            remember(&mut known, &job("b", "/"), Some("u"), &report);
+            remember_in(&mut known, &job("b", "/"), &job("b", "/"), &report);
             assert_eq!(expected(&known, &job("b", "/"), Some("u")), Some(ID));
         }
     }

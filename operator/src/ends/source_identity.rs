@@ -133,11 +133,11 @@ pub fn is_copy<'a>(job: &SyncJob, claims: &[Claim], jobs: impl IntoIterator<Item
     is_clone || is_populated || jobs.into_iter().any(restores)
 }
 
-/// Stores the claim that a successful run has read.
-pub fn remember(status: &mut SyncJobStatus, job: &ValidatedSyncJob, run: &ActiveRun, result: RunResult) {
+/// Stores the claim that a successful run has read, which may be another than the SyncJob names by then.
+pub fn remember(status: &mut SyncJobStatus, run: &ActiveRun, result: RunResult) {
     let uid = run.source_uid.clone().filter(|_| result == RunResult::Succeeded && run.restore.is_none());
-    if let Some((claim_uid, claim)) = uid.zip(job.ends.source.claim()) {
-        let (claim_name, namespace) = (claim.name.clone(), claim.namespace_from(&job.namespace));
+    if let Some((claim_uid, folder)) = uid.zip(run.source.as_ref()) {
+        let (claim_name, namespace) = (folder.claim_name.clone(), folder.namespace.clone());
         status.source = Some(KnownSource { claim_name, namespace, claim_uid });
     }
 }
@@ -174,8 +174,8 @@ mod tests {
 
     fn after(result: RunResult) -> SyncJobStatus {
         let mut status = SyncJobStatus::default();
-        let run = ActiveRun { source_uid: Some("u".into()), ..ActiveRun::default() };
-        remember(&mut status, &valid(), &run, result);
+        let (source, source_uid) = (Some(valid().run_folder(Side::Source)), Some("u".into()));
+        remember(&mut status, &ActiveRun { source, source_uid, ..ActiveRun::default() }, result);
         status
     }
 

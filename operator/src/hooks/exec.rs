@@ -48,12 +48,21 @@ pub(crate) async fn in_all(
 async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, point: Point, limit: Duration) -> Result<(), String> {
     let name = pod.name_any();
     let tail = Mutex::new(VecDeque::new());
+    let until = Instant::now() + limit;
     let end = tokio::time::timeout(limit, async {
-        let process = started(api, pod, hook, point, Instant::now() + limit).await?;
-        followed(process, &tail).await
+        loop {
+            let process = started(api, pod, hook, point, until).await?;
+            match followed(process, &tail).await {
+                CommandEnd::Code(0) => return Ok(()),
+                CommandEnd::Unknown(_) if point == Point::After && Instant::now() + PAUSE < until => {}
+                CommandEnd::Code(code) => return Err(format!("exit code {code}")),
+                CommandEnd::Unknown(why) => return Err(why),
+            }
+            // An application that nobody resumes stays frozen.
+            tokio::time::sleep(PAUSE).await;
+        }
     });
-    let end = end.await;
-    let why = match end {
+    let why = match end.await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(why)) => why,
         Err(_) => format!("no end within {}; the command may still run", duration(limit)),
@@ -83,8 +92,17 @@ async fn started(
     }
 }
 
+/// How a command has ended.
+#[derive(Debug, PartialEq)]
+enum CommandEnd {
+    /// With this exit code.
+    Code(i32),
+    /// The connection broke, or the kubelet could not be reached: it may not have begun, and may still run.
+    Unknown(String),
+}
+
 /// Waits for the end of a command, and keeps the last bytes that it prints.
-async fn followed(mut process: AttachedProcess, tail: &Mutex<VecDeque<u8>>) -> Result<(), String> {
+async fn followed(mut process: AttachedProcess, tail: &Mutex<VecDeque<u8>>) -> CommandEnd {
     let (output, errors, status) = (process.stdout(), process.stderr(), process.take_status());
     let status = async {
         match status {
@@ -106,20 +124,20 @@ fn refused(error: &kube::Error) -> String {
     }
 }
 
-/// Returns the result of a command from the status that the API server sends when it has ended.
-fn judged(status: Option<Status>) -> Result<(), String> {
+/// Returns the end of a command from the status that the API server sends then.
+fn judged(status: Option<Status>) -> CommandEnd {
     let Some(status) = status else {
-        return Err("the connection to the command broke, which may still run".into());
+        return CommandEnd::Unknown("the connection to the command broke, which may still run".into());
     };
     if status.status.as_deref() == Some("Success") {
-        return Ok(());
+        return CommandEnd::Code(0);
     }
     let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
     let code = causes.into_iter().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
-    Err(match code.and_then(|cause| cause.message) {
-        Some(code) => format!("exit code {}", clipped(&code, 16)),
-        None => sentence(&clipped(&status.message.unwrap_or_default(), TAIL_BYTES)),
-    })
+    match code.and_then(|cause| cause.message?.parse().ok()) {
+        Some(code) => CommandEnd::Code(code),
+        None => CommandEnd::Unknown(sentence(&clipped(&status.message.unwrap_or_default(), TAIL_BYTES))),
+    }
 }
 
 /// Reads a stream to its end, and keeps its last bytes.
@@ -151,13 +169,13 @@ mod tests {
     #[test]
     fn a_commands_end_is_its_exit_code_or_the_words_of_the_api_server() {
         let ended = |status| judged(Some(serde_json::from_value(status).unwrap()));
-        assert_eq!(ended(json!({"status": "Success"})), Ok(()));
+        assert_eq!(ended(json!({"status": "Success"})), CommandEnd::Code(0));
         let causes = json!([{"reason": "ExitCode", "message": "3"}]);
         let failed = json!({"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}});
-        assert_eq!(ended(failed), Err("exit code 3".into()));
+        assert_eq!(ended(failed), CommandEnd::Code(3));
         let unknown = json!({"status": "Failure", "message": "no such file"});
-        assert_eq!(ended(unknown), Err("no such file.".into()));
-        assert!(judged(None).unwrap_err().contains("may still run"));
+        assert_eq!(ended(unknown), CommandEnd::Unknown("no such file.".into()));
+        assert!(matches!(judged(None), CommandEnd::Unknown(why) if why.contains("may still run")));
     }
 
     #[tokio::test]

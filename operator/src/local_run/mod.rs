@@ -96,7 +96,8 @@ async fn run_one(
     let outcome = try_once(job, folders, &params, program, &mut display).await?;
     run_status::finish(status, &outcome, Some(job.history_limit), Timestamp::now());
     synced::set_synced(status, true, false, 1, Timestamp::now());
-    destination_identity::remember(status, job, None, &outcome.report);
+    let folder = job.run_folder(Side::Sink);
+    destination_identity::remember(status, &folder, Some(job), None, &outcome.report);
     display.finish(status);
     Ok(outcome.exit)
 }

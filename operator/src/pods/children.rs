@@ -39,11 +39,13 @@ pub enum Stuck {
 }
 
 impl Children {
-    /// Returns the names of the tries that these children belong to, except `current`: of the SyncJob's own Jobs, and
-    /// of all pods, since those may write to the volume whoever made them.
+    /// Returns the names of the tries that these children belong to, except `current`: of the SyncJob's own Jobs with
+    /// their pods, and of all other pods that live, since those may write to the volume whoever made them.
     pub fn leftovers(&self, current: Option<&TryNames>, is_own: impl Fn(&Job) -> bool) -> Vec<TryNames> {
         let made = tries(self.jobs.iter().filter(|job| is_own(job)).map(ResourceExt::labels));
-        let others = made.chain(tries(self.pods.iter().map(ResourceExt::labels)));
+        let is_of_own = |pod: &Pod| self.jobs.iter().any(|job| is_own(job) && is_of_job(pod, job));
+        let pods = self.pods.iter().filter(|pod| pod_state::is_alive(pod) || is_of_own(pod));
+        let others = made.chain(tries(pods.map(ResourceExt::labels)));
         let mut others: Vec<TryNames> = others.filter(|names| Some(names) != current).collect();
         others.sort_unstable();
         others.dedup();
@@ -98,6 +100,7 @@ impl Children {
             warning: seen.warnings.of(side).as_ref().and_then(|warning| warning.about(&pods)),
             report: seen.reports.and_then(|reports| reports.of(side, shard)),
             try_id,
+            now: seen.now,
         })
     }
 
@@ -193,6 +196,8 @@ pub struct Reported<'a> {
     pub reports: Option<&'a Reports>,
     /// The warnings of Kubernetes.
     pub warnings: &'a Warnings,
+    /// The present.
+    pub now: Timestamp,
 }
 
 /// Returns whether a Job owns a pod.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use contract::Side;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::ServiceAccount};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -22,8 +22,6 @@ use crate::{
     names::{self, TryNames},
 };
 
-/// How long a pod may still exist after its deletion deadline.
-const OVERDUE: SignedDuration = SignedDuration::from_secs(30);
 /// The number of pods that a message names.
 const NAMED: usize = 3;
 
@@ -169,7 +167,7 @@ pub fn farewell(pods: &[&Pod], now: Timestamp) -> String {
         (_, 0) => named.join(", "),
         _ => format!("{}, and {others} more", named.join(", ")),
     };
-    let overdue = pods.iter().filter(|pod| is_overdue(pod, now)).min_by_key(|pod| pod.name_any());
+    let overdue = pods.iter().filter(|pod| pod_state::is_overdue(pod, now)).min_by_key(|pod| pod.name_any());
     let remedy = overdue.map(|pod| remedy(pod)).unwrap_or_default();
     format!("The pods of an earlier try are being removed: {which}.{remedy}")
 }
@@ -181,12 +179,6 @@ fn node_of(pod: &Pod) -> Option<&str> {
 fn with_node(pod: &Pod) -> String {
     let name = pod.name_any();
     node_of(pod).map_or_else(|| name.clone(), |node| format!("{name} on node {node}"))
-}
-
-/// Returns whether a pod still exists long after its deletion timestamp, which is the time by which it should be gone.
-fn is_overdue(pod: &Pod, now: Timestamp) -> bool {
-    let deadline = pod.metadata.deletion_timestamp.as_ref();
-    deadline.is_some_and(|deadline| now.duration_since(deadline.0) >= OVERDUE)
 }
 
 fn remedy(pod: &Pod) -> String {

@@ -1,16 +1,19 @@
 //! Determines the state of one end of a try from its Job and its pods. Pure.
 
 use contract::{Report, Side};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::ContainerStateTerminated, apimachinery::pkg::apis::meta::v1::Time};
 use kube::ResourceExt as _;
 
 use super::{
     stored_fields::{ContainerStatus, Job, Pod, PodStatus},
-    why_ended::{deleted, job_failed, pod_failed, terminated_fault},
+    why_ended::{deleted, job_failed, lost, pod_failed, terminated_fault},
     why_not_started::{no_pod, starting_fault},
 };
 use crate::{api::reports, fault::Fault, names::CONTAINER, run::outcome::Ending};
+
+/// How long a pod may still exist after its deletion deadline.
+const OVERDUE: SignedDuration = SignedDuration::from_secs(30);
 
 /// The state of one end of a try.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +47,8 @@ pub struct EndObjects<'a> {
     pub report: Option<&'a Report>,
     /// The try's id, which its reports carry.
     pub try_id: &'a str,
+    /// The present.
+    pub now: Timestamp,
 }
 
 /// Returns the state of an end.
@@ -132,11 +137,22 @@ fn pod_state(end: &EndObjects<'_>, pod: &Pod) -> EndState {
         }));
     }
     match state.running {
+        // Nobody says what became of a pod whose node is lost.
+        Some(_) if is_overdue(pod, end.now) => EndState::Ended(Box::new(Ending {
+            report: report_of(end, None),
+            ..Ending::of(lost(end.side, pod))
+        })),
         Some(_) => EndState::Running,
         None => {
             EndState::Starting(starting_fault(end.side, pod, &status, state.waiting.as_ref(), end.warning))
         }
     }
+}
+
+/// Returns whether a pod still exists long after its deletion timestamp, which is the time by which it should be gone.
+pub fn is_overdue(pod: &Pod, now: Timestamp) -> bool {
+    let deadline = pod.metadata.deletion_timestamp.as_ref();
+    deadline.is_some_and(|deadline| now.duration_since(deadline.0) >= OVERDUE)
 }
 
 /// Returns whether a process of the pod may be running, or may start. The kubelet reports a terminated container before

@@ -63,6 +63,11 @@ pub(super) fn pod_failed(side: Side, pod: &Pod, status: &PodStatus) -> Fault {
     Fault::new(reason, format!("The {side} pod failed ({why}). {message}").trim_end())
 }
 
+/// Returns the fault of a pod that is still there long after it should be gone.
+pub(super) fn lost(side: Side, pod: &Pod) -> Fault {
+    disruption(side, pod).unwrap_or_else(|| job_failed(side, None))
+}
+
 /// Returns the fault of a Job that failed without a pod that says more.
 pub(super) fn job_failed(side: Side, why: Option<&str>) -> Fault {
     if why == Some("DeadlineExceeded") {

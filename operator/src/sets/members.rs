@@ -130,7 +130,13 @@ pub fn plan(set: &SyncJobSet, claims: &[Arc<PersistentVolumeClaim>], jobs: &[Mem
     for job in owned.iter().filter(|job| job.meta().deletion_timestamp.is_none()) {
         let claim = job.annotations().get(names::ANNOTATION_CLAIM).cloned().unwrap_or_default();
         // The SyncJob of a claim that its template does not suit stays as it is.
-        if !taken.contains_key(&job.name_any()) && (!wished.contains(&claim) || in_place.contains(&claim)) {
+        if taken.contains_key(&job.name_any()) {
+            continue;
+        }
+        if in_place.contains(&claim) {
+            // The claim matches: the template only has another name for its SyncJob.
+            plan.keep(job);
+        } else if !wished.contains(&claim) {
             plan.leave(set, job, claim);
         }
     }
@@ -229,6 +235,12 @@ impl Plan {
         if set.spec.deletion_policy == SetDeletionPolicy::Delete {
             return self.delete.push(Leftover { name, uid, claim });
         }
+        self.keep(job);
+    }
+
+    /// Leaves a SyncJob there, suspended, with the copy that it owns.
+    fn keep(&mut self, job: &MemberJob) {
+        let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
         self.kept.insert(name.clone());
         let Ok(job) = &job.0 else { return };
         if !job.spec.suspend {

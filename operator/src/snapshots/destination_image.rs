@@ -83,9 +83,11 @@ pub fn under_way(status: &mut SyncJobStatus, complaint: Option<&Fault>, now: Tim
     readiness::hindered(status, complaint);
 }
 
-/// Records the VolumeSnapshot of a run that has ended as the newest one, if it was taken.
-pub fn remember(status: &mut SyncJobStatus, run: &ActiveRun, result: RunResult) {
-    let Some(image) = run.image.as_ref().filter(|_| result == RunResult::Succeeded) else { return };
+/// Records the VolumeSnapshot of a run that has ended as the newest one, if it was taken: a person may have withdrawn
+/// the demand for it meanwhile.
+pub fn remember(status: &mut SyncJobStatus, run: &ActiveRun, imaged: &Captured, result: RunResult) {
+    let is_taken = result == RunResult::Succeeded && matches!(imaged, Captured::Taken(_));
+    let Some(image) = run.image.as_ref().filter(|_| is_taken) else { return };
     status.latest_image = Some(TypedLocalObjectReference {
         api_group: Some(SNAPSHOT_GROUP.into()),
         kind: "VolumeSnapshot".into(),

@@ -182,13 +182,16 @@ fn is_copy_gone(status: &SyncJobStatus, view: &View<'_>) -> bool {
 /// Updates the parts of the status about the job as a whole once its run has ended: the remembered destination, and the
 /// usual duration of runs.
 fn conclude(status: &mut SyncJobStatus, outcome: &Outcome, run: &ActiveRun, view: &View<'_>) {
-    let found = view.found;
+    let (found, report) = (view.found, &outcome.report);
+    if let Some(folder) = &run.destination {
+        let job = view.valid.as_ref().ok();
+        destination_identity::remember(status, folder, job, found.destination_uid(), report);
+    }
+    source_identity::remember(status, run, report.result);
     if let Ok(valid) = view.valid {
-        destination_identity::remember(status, valid, found.destination_uid(), &outcome.report);
-        source_identity::remember(status, valid, run, outcome.report.result);
-        destination_image::remember(status, run, outcome.report.result);
+        destination_image::remember(status, run, &found.facts.imaged, report.result);
         let has_room = found.line.as_ref().is_none_or(Line::has_room_for_base);
-        change_base::remember(status, valid, run, has_room, &outcome.report);
+        change_base::remember(status, valid, run, has_room, report);
         let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
         if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
             regression::judge(status, rule, view.subject.generation, view.now);

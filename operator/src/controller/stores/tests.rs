@@ -110,6 +110,27 @@ fn refused() -> watcher::Error {
 }
 
 #[tokio::test]
+async fn a_watch_that_cannot_be_resumed_begins_with_a_list_which_says_that_it_works_again() {
+    let lost = || watcher::Error::WatchStartFailed(kube::Error::LinesCodecMaxLineLengthExceeded);
+    let (begun, of_begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let count = begun.clone();
+    let list = move || {
+        let first = count.fetch_add(1, Ordering::SeqCst) == 0;
+        let parts = [Ok(watcher::Event::Init), Ok(watcher::Event::InitApply(run("7")))];
+        let end = first.then(|| Err(lost()));
+        stream::iter(parts.into_iter().chain([Ok(watcher::Event::InitDone)]).chain(end)).boxed()
+    };
+    let (watched, feed) = watched::<SyncRun>(&[]);
+    let told = of_begun.clone();
+    let events = listing_anew(list).inspect(move |event| {
+        told.fetch_add(u64::from(event.is_err()), Ordering::SeqCst);
+    });
+    feed.reflect(vec![events.boxed()]).for_each(async |_| {}).await;
+    assert_eq!((begun.load(Ordering::SeqCst), of_begun.load(Ordering::SeqCst)), (2, 1));
+    watched.catch_up("a").await.unwrap();
+}
+
+#[tokio::test]
 async fn each_watch_of_several_namespaces_starts_fails_and_recovers_by_itself() {
     let (watched, feed) = watched::<SyncRun>(&["a".into(), "b".into()]);
     let of = |namespace: &str, name: &str, version: &str| {

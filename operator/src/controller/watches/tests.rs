@@ -49,6 +49,19 @@ fn the_progress_of_a_run_is_of_no_interest_and_all_else_is() {
 }
 
 #[test]
+fn that_a_job_is_gone_is_of_interest_also_after_it_was_being_deleted_for_a_while() {
+    for deleted in [None, Some(Time(Timestamp::UNIX_EPOCH))] {
+        let mut last = job("a");
+        last.metadata.deletion_timestamp = deleted;
+        let before = interest(&DeserializeGuard(Ok(last.clone())));
+        let watcher::Event::Delete(gone) = marked(watcher::Event::Delete(DeserializeGuard(Ok(last)))) else {
+            panic!()
+        };
+        assert_ne!(before, interest(&gone));
+    }
+}
+
+#[test]
 fn what_changes_of_a_job_is_of_interest() {
     let plain = interest(&DeserializeGuard(Ok(job("a"))));
     let changed = |change: fn(&mut SyncJob)| {

@@ -23,7 +23,8 @@ fn state_of(
     report: Option<&Report>,
 ) -> EndState {
     let pods: Vec<&Pod> = pod.into_iter().collect();
-    end_state(&EndObjects { side: Side::Sink, shard: None, job, pods: &pods, warning, report, try_id: TRY })
+    let (side, now) = (Side::Sink, Timestamp::UNIX_EPOCH + SignedDuration::from_mins(1));
+    end_state(&EndObjects { side, shard: None, job, pods: &pods, warning, report, try_id: TRY, now })
 }
 
 fn with_pod(status: &Value) -> EndState {
@@ -141,6 +142,7 @@ fn a_shard_without_pod_is_as_the_indexes_of_its_job_say_and_else_starts() {
             warning: None,
             report: Some(&report(TRY)),
             try_id: TRY,
+            now: Timestamp::UNIX_EPOCH,
         })
     };
     for shard in [0, 3, 4, 5] {
@@ -153,6 +155,18 @@ fn a_shard_without_pod_is_as_the_indexes_of_its_job_say_and_else_starts() {
     for shard in [1, 6, 10] {
         assert_eq!(state(shard), EndState::Starting(None));
     }
+}
+
+#[test]
+fn a_pod_that_runs_on_long_after_its_deletion_is_lost_with_its_node() {
+    let mut pod = pod(&container(&json!({"running": {}})));
+    let state = |pod: &Pod| state_of(Some(&job(&json!({}))), Some(pod), None, None);
+    assert_eq!(state(&pod), EndState::Running);
+    let deleted = |seconds| Some(Time(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)));
+    pod.metadata.deletion_timestamp = deleted(31);
+    assert_eq!(state(&pod), EndState::Running, "it has until then, and half a minute more");
+    pod.metadata.deletion_timestamp = deleted(30);
+    assert_eq!(fault_of(state(&pod)).reason, "PodLost");
 }
 
 #[test]

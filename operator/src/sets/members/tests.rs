@@ -147,10 +147,12 @@ fn a_job_stays_while_its_claim_matches_and_the_template_does_not_suit_it() {
     let planned = plan(&deleting, &[web("a")], &jobs);
     assert!(planned.delete.is_empty() && planned.apply.is_empty(), "{planned:?}");
     assert!(planned.problems[0].message.contains("no value of the label team"));
-    // Under a new name, the one before is left.
+    // Under a new name, the one before is left with the copy that it owns, which no claim that is gone takes along.
     deleting.spec.template.metadata.name = Some("new-{{ .claim.name }}".into());
     let planned = plan(&deleting, &[web("a")], &jobs);
-    assert_eq!((names(&planned.apply), planned.delete[0].name.as_str()), (vec!["new-a"], "web-a"));
+    assert!(planned.delete.is_empty(), "{planned:?}");
+    assert_eq!(names(&planned.apply), ["new-a", "web-a"]);
+    assert!(applied(&planned.apply[1]).0.as_ref().unwrap().spec.suspend);
 }
 
 #[test]

@@ -42,7 +42,10 @@ fn a_run_that_succeeded_ends_once_its_image_is_taken() {
     let Step::Finish(outcome) = &step else { panic!("{step:?}") };
     assert_eq!(outcome.report.result, RunResult::Succeeded);
     let run = status.active_run.clone().unwrap();
-    destination_image::remember(&mut status, &run, outcome.report.result);
+    let result = outcome.report.result;
+    destination_image::remember(&mut status, &run, &Captured::Taking(None), result);
+    assert_eq!(status.latest_image, None, "the demand was withdrawn before it was taken");
+    destination_image::remember(&mut status, &run, &Captured::Taken(None), result);
     assert_eq!(status.latest_image.as_ref().unwrap().name, name);
 }
 
@@ -65,7 +68,7 @@ fn an_image_that_the_storage_does_not_take_leaves_the_files_in_step_and_says_so(
     let early = finished(step(&Situation { facts: facts(|it| it.imaged = impossible), ..over(&status, 11) }));
     assert!(early.message.ends_with("No kind."), "{}", early.message);
     let run = status.active_run.clone().unwrap();
-    destination_image::remember(&mut status, &run, early.result);
+    destination_image::remember(&mut status, &run, &Captured::Taken(None), early.result);
     assert_eq!(status.latest_image, None);
 }
 
