@@ -2,12 +2,13 @@
 
 use std::{
     io,
+    os::fd::AsFd as _,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::{
-    fs::{AtFlags, Dir},
+    fs::{AtFlags, Dir, OFlags},
     io::Errno,
 };
 
@@ -33,12 +34,23 @@ impl Destination {
     /// [`ApplyError::OwnName`] where one of the `names` is.
     pub fn check_names<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Result<(), ApplyError> {
         // Asked once, so that the names of a large root need no look-up where case is not folded.
-        let folds_case = self.state.is_named(&OWN_DIR.to_ascii_uppercase());
+        let folds_case = self.folds_case();
         self.retire.case.folds.store(folds_case, Relaxed);
-        match names.find(|name| folds_case && self.state.is_named(name)) {
+        let is_own =
+            |name: &[u8]| name.eq_ignore_ascii_case(OWN_DIR) || is_unclear(name) && self.state.is_named(name);
+        match names.find(|name| folds_case && is_own(name)) {
             Some(name) => Err(ApplyError::OwnName { path: self.path.clone(), name: display(name) }),
             None => Ok(()),
         }
+    }
+
+    /// Returns whether another name leads to Volferry's own folder: it does, or there is an entry that the root does
+    /// not list. What is cached of one name of a folder may be older than what is cached of another.
+    fn folds_case(&self) -> bool {
+        let other = OWN_DIR.to_ascii_uppercase();
+        let at = EntryAt::staged(self.root.as_fd(), &other);
+        let is_there = rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        is_there && (self.state.is_named(&other) || holder(at).is_ok_and(|holder| holder == Holder::Other))
     }
 }
 
@@ -55,9 +67,8 @@ impl CaseFolding {
         let turn = self.turn.lock();
         match rustix::fs::statat(at.dir, at.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(Some(turn)),
-            // Somebody else made an entry of this very name since the plan was made.
-            Ok(_) if is_listed(at)? => Ok(Some(turn)),
-            Ok(_) => Err(has_other_case()),
+            Ok(_) if holder(at)? == Holder::Other => Err(has_other_case()),
+            Ok(_) => Ok(Some(turn)),
             Err(error) => Err(error.into()),
         }
     }
@@ -76,13 +87,35 @@ fn has_other_case() -> io::Error {
     )
 }
 
-/// Returns whether its folder lists an entry by exactly its name.
-fn is_listed(at: EntryAt<'_>) -> io::Result<bool> {
-    let entries = Dir::new(open_child(&at.dir, b".", rustix::fs::OFlags::RDONLY)?)?;
-    for entry in entries {
-        if entry?.file_name().to_bytes() == at.name {
-            return Ok(true);
+/// The entry that a name leads to, as its folder lists it.
+#[derive(Debug, PartialEq)]
+enum Holder {
+    /// It has this very name: somebody made it since the plan was made.
+    Itself,
+    /// It may be one whose name differs in case.
+    Other,
+    /// There is none: the kernel takes names from a cache, which can be older than a delete.
+    Nobody,
+}
+
+/// Finds the entry that a name leads to.
+fn holder(at: EntryAt<'_>) -> io::Result<Holder> {
+    let mut holder = Holder::Nobody;
+    for entry in Dir::new(open_child(&at.dir, b".", OFlags::RDONLY)?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == at.name {
+            return Ok(Holder::Itself);
+        }
+        if name.eq_ignore_ascii_case(at.name) || is_unclear(at.name) || is_unclear(name) {
+            holder = Holder::Other;
         }
     }
-    Ok(false)
+    Ok(holder)
+}
+
+/// Returns whether it depends on the file system what other names lead to the same entry: it folds other letters, too,
+/// or has short forms of names.
+fn is_unclear(name: &[u8]) -> bool {
+    name.contains(&b'~') || !name.is_ascii()
 }

@@ -59,7 +59,8 @@ impl FileSystem {
             run(Command::new(program).args(quietly).arg(&image))?;
         }
         let from = if make.is_empty() { Path::new("tmpfs") } else { &image };
-        run(Command::new("mount").args(["-t", kind]).args(options).arg(from).arg(&at))?;
+        let looped: &[&str] = if self == Self::ExFat { &["-o", "loop"] } else { &[] };
+        run(Command::new("mount").args(["-t", kind]).args(options).args(looped).arg(from).arg(&at))?;
         Ok(Mounted { place })
     }
 }

@@ -20,10 +20,10 @@ fn a_name_that_differs_only_in_case_replaces_no_other_and_is_named() {
     for (way, flags) in
         Way::ALL.into_iter().flat_map(|way| [(way, "--write=atomic"), (way, "--write=in-place")])
     {
-        let mut pair = Pair::new(way);
-        let folder = to.folder();
-        pair.destination = folder.path().join("destination");
+        let (mut pair, folder) = (Pair::new(way), to.folder());
+        pair.destination = scratch::dir(folder.path(), "destination");
         let (small, large) = ("a small file".to_owned(), "a large file".repeat(200_000));
+        ["sub", "folder", "FOLDER"].iter().for_each(|name| drop(scratch::dir(&pair.source, name)));
         for (name, content) in
             [("readme", &small), ("README", &large), ("sub/readme", &small), ("sub/Readme", &small)]
         {
@@ -51,11 +51,10 @@ fn a_name_that_differs_only_in_case_replaces_no_other_and_is_named() {
 fn an_entry_whose_name_changed_in_case_gets_it_once_the_old_one_is_deleted() {
     let Some(to) = FileSystem::ExFat.mount() else { return };
     for way in Way::ALL {
-        let mut pair = Pair::new(way);
-        let folder = to.folder();
-        pair.destination = folder.path().join("destination");
+        let (mut pair, folder) = (Pair::new(way), to.folder());
+        pair.destination = scratch::dir(folder.path(), "destination");
         tree::files(&pair.source, &["Readme", "other"], "content");
-        pair.sync("before");
+        pair.run_to(ExitCode::Done, &[]);
         fs::rename(pair.source.join("Readme"), pair.source.join("README")).unwrap();
         pair.run_to(ExitCode::Partial, &["--delete"]);
         assert_eq!(files(&pair.destination)[0], ("Readme".into(), "content".into()), "{way:?}");

@@ -118,8 +118,8 @@ fn what_a_look_does_not_find_and_what_is_damaged_is_named() {
         let said = run(&bucket, look);
         assert!(said.code != Some(0) && said.stderr.contains(named), "{look:?}: {said:?}");
     }
-    for name in bucket.objects("packs").keys() {
-        let path = bucket.path(name);
+    for name in bucket.objects("of/web/packs").keys() {
+        let path = bucket.path("of/web/packs").join(name);
         let mut bytes = fs::read(&path).unwrap();
         bytes.iter_mut().step_by(1000).for_each(|byte| *byte ^= 1);
         fs::write(&path, bytes).unwrap();
