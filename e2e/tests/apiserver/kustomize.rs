@@ -1,6 +1,6 @@
 //! The objects of overlays of `config/default` with components, by the kubectl that the other tests use.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
 
 use anyhow::{Result, ensure};
 use e2e::programs;
@@ -40,6 +40,35 @@ fn an_overlay_moves_the_subjects_of_each_binding_with_their_accounts() {
             assert_eq!(subjects.clone().count(), bindings);
             for subject in subjects.flatten() {
                 assert_eq!(subject["namespace"], namespace, "{subject}");
+            }
+        }
+    }
+}
+
+/// Without one, `kubectl apply` would put them into the namespace of whoever calls it, where they are about nothing.
+#[test]
+fn each_object_of_each_component_is_in_the_namespace_of_the_overlay() {
+    let folders = fs::read_dir(programs::repository().join("config/components")).unwrap();
+    let names: BTreeSet<String> =
+        folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    // That one leaves out what others add.
+    let others: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| *name != "own-namespace").collect();
+    assert!(others.len() > 5 && others.len() < names.len(), "{names:?}");
+    let of_no_namespace = [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "Namespace",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ];
+    for (given, namespace) in [(None, "volferry-system"), (Some("team-a"), "team-a")] {
+        for components in [&others[..], &["hooks", "own-namespace"]] {
+            for object in overlay(given, components).unwrap() {
+                if !of_no_namespace.contains(&object["kind"].as_str().unwrap()) {
+                    assert_eq!(object["metadata"]["namespace"], namespace, "{}", object["metadata"]);
+                }
             }
         }
     }
