@@ -6,6 +6,8 @@ use anyhow::{Result, ensure};
 use e2e::programs;
 use serde_json::{Value, json};
 
+use crate::chart::one;
+
 /// Builds an overlay with these components, in that order, which moves all into a namespace if one is given.
 fn overlay(namespace: Option<&str>, components: &[&str]) -> Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
@@ -72,4 +74,50 @@ fn each_object_of_each_component_is_in_the_namespace_of_the_overlay() {
             }
         }
     }
+}
+
+#[test]
+fn the_populator_gets_what_components_do_to_the_operator() {
+    let components = ["populator", "service-monitor", "metrics-token", "network-policy", "openshift", "log"];
+    let objects = overlay(None, &components).unwrap();
+    let deployments = objects.iter().filter(|it| it["kind"] == "Deployment").collect::<Vec<_>>();
+    let [policy, monitor] = ["NetworkPolicy", "ServiceMonitor"].map(|kind| one(&objects, kind));
+    assert_eq!(deployments.len(), 2);
+    for deployment in deployments {
+        let pods = &deployment["spec"]["template"];
+        let pod = &pods["spec"];
+        assert_eq!(pod["securityContext"]["runAsUser"], Value::Null, "{pod:#}");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{pod:#}");
+        let container = &pod["containers"][0];
+        assert_eq!(container["args"][1], "--log-format=text");
+        let token = json!({"name": "VOLFERRY_METRICS_TOKEN_FILE", "value": "/run/metrics/token"});
+        assert!(container["env"].as_array().unwrap().contains(&token), "{container:#}");
+        assert_eq!(container["volumeMounts"][0]["mountPath"], "/run/metrics");
+        assert_eq!(pod["volumes"][0]["secret"]["secretName"], "volferry-metrics-token");
+        assert!(selects(&policy["spec"]["podSelector"], &pods["metadata"]["labels"]), "{policy:#}");
+        let same =
+            |it: &&Value| it["kind"] == "Service" && it["metadata"]["name"] == deployment["metadata"]["name"];
+        let service = objects.iter().find(same).unwrap();
+        assert_eq!(service["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"]);
+        assert!(selects(&monitor["spec"]["selector"], &service["metadata"]["labels"]), "{service:#}");
+    }
+}
+
+/// Returns whether a selector, whose only expression has the operator In, selects what has those labels.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let among = &selector["matchExpressions"][0];
+    let mut same = selector["matchLabels"].as_object().unwrap().iter();
+    same.all(|(label, value)| labels[label] == *value)
+        && among["values"].as_array().unwrap().contains(&labels[among["key"].as_str().unwrap()])
+}
+
+#[test]
+fn prometheus_shows_the_token_that_readers_of_metrics_have_to_show() {
+    let shown = |components: &[&str]| {
+        let objects = overlay(None, components).unwrap();
+        one(&objects, "ServiceMonitor")["spec"]["endpoints"][0]["authorization"]["credentials"].clone()
+    };
+    let secret = json!({"name": "volferry-metrics-token", "key": "token"});
+    assert_eq!(shown(&["service-monitor", "metrics-token"]), secret);
+    assert_eq!(shown(&["service-monitor"]), Value::Null);
 }
