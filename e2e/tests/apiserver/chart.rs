@@ -13,9 +13,14 @@ pub(crate) fn render(values: &[&str]) -> Result<Vec<Value>> {
 
 /// Renders the chart with those `--set` values and further arguments of helm.
 fn render_with(values: &[&str], more: &[&str]) -> Result<Vec<Value>> {
+    render_as("volferry", "ops", values, more)
+}
+
+/// Renders the chart as a release of that name in that namespace.
+fn render_as(release: &str, namespace: &str, values: &[&str], more: &[&str]) -> Result<Vec<Value>> {
     let mut command = Command::new(programs::of_cluster("helm")?);
-    command.args(["template", "volferry"]).arg(programs::repository().join("charts/volferry"));
-    command.args(["--namespace", "ops", "--kube-version", "1.30.0", "--set", "crds.install=false"]);
+    command.args(["template", release]).arg(programs::repository().join("charts/volferry"));
+    command.args(["--namespace", namespace, "--kube-version", "1.30.0", "--set", "crds.install=false"]);
     command.args(more);
     for value in values {
         command.args(["--set", value]);
@@ -329,4 +334,25 @@ fn the_test_of_a_release_asks_the_operators_service_within_the_restricted_standa
         assert_eq!(test["metadata"]["labels"][label], *value);
     }
     assert!(!render(&["metrics.service.create=false"]).unwrap().iter().any(|it| it["kind"] == "Pod"));
+}
+
+#[test]
+fn names_of_services_have_no_dots_and_end_with_a_word_whatever_the_release_is_called() {
+    let service = |release: &str, values: &[&str]| {
+        let objects = render_as(release, "ops", values, &[]).unwrap();
+        let labels = &one(&objects, "Deployment")["spec"]["selector"]["matchLabels"];
+        assert_eq!(labels["app.kubernetes.io/instance"], release);
+        one(&objects, "Service")["metadata"]["name"].as_str().unwrap().to_string()
+    };
+    assert_eq!(service("web.prod", &[]), "web-prod-volferry-operator");
+    assert_eq!(service("volferry.prod", &[]), "volferry-prod-operator");
+    assert_eq!(service("prod", &["nameOverride=sync.er"]), "prod-sync-er-operator");
+    let cut_at_the_dot = format!("{}.b", "a".repeat(51));
+    assert_eq!(service(&cut_at_the_dot, &[]), format!("{}-operator", "a".repeat(51)));
+    // A cluster may take such a name, and a release without the Service has one.
+    assert_eq!(service("123", &[]), "123-volferry-operator");
+    assert_eq!(service("prod", &["fullnameOverride=web-1"]), "web-1-operator");
+    for refused in ["web.prod", "1web", "web-", "-web"] {
+        assert!(render(&[&format!("fullnameOverride={refused}")]).is_err(), "{refused}");
+    }
 }
