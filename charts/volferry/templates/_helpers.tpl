@@ -16,9 +16,10 @@
 {{- printf "%s-operator" (include "volferry.fullname" .) -}}
 {{- end -}}
 
-{{/* The name of what belongs to no namespace, where releases of several namespaces meet. */}}
+{{/* The name of what belongs to no namespace, where releases of several namespaces meet: neither part has a dot, so none
+can have the name of another. */}}
 {{- define "volferry.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "volferry.operatorName" .) | trunc 253 -}}
+{{- printf "%s.%s" .Release.Namespace (include "volferry.operatorName" .) | trunc 253 -}}
 {{- end -}}
 
 {{- define "volferry.serviceAccountName" -}}

@@ -1,6 +1,6 @@
 //! The objects that the chart renders for its values, by the helm that installs it in the other tests.
 
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command};
 
 use anyhow::{Result, ensure};
 use e2e::programs;
@@ -355,4 +355,18 @@ fn names_of_services_have_no_dots_and_end_with_a_word_whatever_the_release_is_ca
     for refused in ["web.prod", "1web", "web-", "-web"] {
         assert!(render(&[&format!("fullnameOverride={refused}")]).is_err(), "{refused}");
     }
+}
+
+/// The binding of the one that comes second would else take the rights from the account of the first.
+#[test]
+fn no_two_releases_have_a_name_of_the_cluster_in_common() {
+    let of_cluster = |release: &str, namespace: &str| {
+        let objects = render_as(release, namespace, &["populator.enabled=true"], &[]).unwrap();
+        let ours = objects.into_iter().filter(|it| it["metadata"]["namespace"].is_null());
+        ours.map(|it| (it["kind"].to_string(), it["metadata"]["name"].to_string())).collect::<BTreeSet<_>>()
+    };
+    let (one, other) = (of_cluster("prod-volferry", "volferry"), of_cluster("volferry", "volferry-prod"));
+    assert!(one.len() > 5, "{one:?}");
+    assert_eq!(one.len(), other.len());
+    assert!(one.is_disjoint(&other), "{one:?} {other:?}");
 }
