@@ -197,6 +197,14 @@ fn a_token_for_metrics_is_mounted_for_the_operator_and_named_to_prometheus() {
     assert_eq!(pod["volumes"][0]["secret"]["secretName"], "scrape");
     let shown = &one(&objects, "ServiceMonitor")["spec"]["endpoints"][0]["authorization"]["credentials"];
     assert_eq!((&shown["name"], &shown["key"]), (&"scrape".into(), &"token".into()));
+
+    let values = ["metrics.serviceMonitor.enabled=true", "populator.enabled=true"];
+    let objects = render_with(&values, &["--set-string", "metrics.token.secretName=123"]).unwrap();
+    for deployment in objects.iter().filter(|it| it["kind"] == "Deployment") {
+        assert_eq!(deployment["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"], "123");
+    }
+    let shown = &one(&objects, "ServiceMonitor")["spec"]["endpoints"][0]["authorization"]["credentials"];
+    assert_eq!(shown["name"], "123");
 }
 
 #[test]
