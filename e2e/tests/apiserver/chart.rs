@@ -275,6 +275,34 @@ fn the_operator_can_have_more_arguments_and_volumes() {
 }
 
 #[test]
+fn the_populator_has_the_volumes_variables_and_strategy_of_the_operator() {
+    let values = [
+        "populator.enabled=true",
+        "extraEnv[0].name=SSL_CERT_FILE",
+        "extraEnv[0].value=/etc/ca/ca.crt",
+        "extraVolumes[0].name=ca",
+        "extraVolumes[0].configMap.name=ca",
+        "extraVolumeMounts[0].name=ca",
+        "extraVolumeMounts[0].mountPath=/etc/ca",
+        "updateStrategy.type=Recreate",
+    ];
+    for token in ["", "scrape"] {
+        let token = format!("metrics.token.secretName={token}");
+        let objects = render(&[&values[..], &[token.as_str()]].concat()).unwrap();
+        let [operator, populator]: [&Value; 2] = ["controller", "populator"].map(|component| {
+            let of = |it: &&Value| it["metadata"]["labels"]["app.kubernetes.io/component"] == component;
+            &objects.iter().filter(of).find(|it| it["kind"] == "Deployment").unwrap()["spec"]
+        });
+        assert_eq!(populator["strategy"], operator["strategy"]);
+        let [of_operator, of_populator] = [operator, populator].map(|it| &it["template"]["spec"]);
+        assert_eq!(of_populator["volumes"], of_operator["volumes"]);
+        let [theirs, own] = [of_operator, of_populator].map(|it| &it["containers"][0]);
+        assert_eq!(own["volumeMounts"], theirs["volumeMounts"]);
+        assert_eq!(own["env"], theirs["env"]);
+    }
+}
+
+#[test]
 fn a_service_monitor_can_relabel_and_use_tls() {
     let values = [
         "metrics.serviceMonitor.enabled=true",
