@@ -101,7 +101,14 @@ fn syncer_pods_have_an_image_and_settings_of_their_own_if_the_values_say_so() {
     let pods = args(&["syncers.pods.resources.limits.memory=1Gi", "syncers.pods.priorityClassName=low"]);
     let json = r#"--syncer-pods={"priorityClassName":"low","resources":{"limits":{"memory":"1Gi"}}}"#;
     assert!(has(&pods, json), "{pods:?}");
-    assert!(render(&["syncers.pod.resources=1"]).is_err(), "a value that there is not");
+    for unknown in [
+        "pod.resources=1",
+        "pods.resources.limit.memory=1Gi",
+        "pods.nodeSelectors.a=b",
+        "pods.serviceAccountName=a",
+    ] {
+        assert!(render(&[&format!("syncers.{unknown}")]).is_err(), "{unknown}");
+    }
 }
 
 #[test]
