@@ -413,3 +413,32 @@ fn no_two_releases_have_a_name_of_the_cluster_in_common() {
     assert_eq!(one.len(), other.len());
     assert!(one.is_disjoint(&other), "{one:?} {other:?}");
 }
+
+#[test]
+fn who_may_edit_or_view_syncjobs_of_a_confined_release_is_up_to_each_namespace() {
+    let cluster = render(&[]).unwrap();
+    let rules = |of: &str| {
+        let is_it = |it: &&Value| it["metadata"]["name"] == format!("ops.volferry-operator-{of}");
+        cluster.iter().find(is_it).unwrap()["rules"].as_array().unwrap().clone()
+    };
+    let confined = render(&["watchNamespaces={prod,test}", "rbac.aggregate=false"]).unwrap();
+    assert!(!confined.iter().any(|it| it["kind"] == "ClusterRole"));
+    for namespace in ["prod", "test"] {
+        let role = |of: &str| {
+            let name = format!("ops.volferry-operator-{of}");
+            let is_it = |it: &&Value| {
+                it["kind"] == "Role"
+                    && it["metadata"]["name"] == name
+                    && it["metadata"]["namespace"] == namespace
+            };
+            confined.iter().find(is_it).unwrap()["rules"].as_array().unwrap().clone()
+        };
+        assert_eq!(role("view"), rules("view"));
+        // The cluster's role edit has what those of the role view may do.
+        assert_eq!(role("edit"), [rules("edit"), rules("view")].concat());
+    }
+    let mut bound = confined.iter().filter_map(|it| it["roleRef"]["name"].as_str());
+    assert!(bound.all(|name| !name.ends_with("-edit") && !name.ends_with("-view")));
+    let without = render(&["watchNamespaces={prod,test}", "rbac.create=false"]).unwrap();
+    assert!(!without.iter().any(|it| it["kind"] == "Role"));
+}
