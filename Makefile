@@ -241,7 +241,8 @@ MONITORING = charts/volferry/files/monitoring
 # kustomize reads no file outside of a component. operator/tests/monitoring.rs holds the copies to the chart's files.
 .PHONY: monitoring
 monitoring: ## Write the alerts and the dashboard of config/components from those of the chart
-	{ printf '%s\n' 'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' 'metadata: {name: volferry-operator}' 'spec:'
+	{ printf '%s\n' 'apiVersion: monitoring.coreos.com/v1' 'kind: PrometheusRule' \
+	    'metadata: {name: volferry-operator, namespace: volferry-system}' 'spec:'
 	  sed '1d; s/^./  &/' $(MONITORING)/alerts.yaml; } >config/components/alerts/rules.yaml
 	cp $(MONITORING)/dashboard.json config/components/dashboard/volferry.json
 

@@ -204,6 +204,26 @@ fn the_charts_defaults_fit_its_schema_which_knows_no_other_value() {
 }
 
 #[test]
+fn the_chart_takes_the_settings_of_syncer_pods_that_a_syncjob_has_but_for_users_and_accounts() {
+    let schema: Value = serde_json::from_str(&read("charts/volferry/values.schema.json")).unwrap();
+    let crds = documents("crds/volferry.dev_syncjobs.yaml");
+    let crd = crds.iter().find(|it| it["kind"] == "CustomResourceDefinition").unwrap();
+    let job = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let names = |schema: &Value| -> BTreeSet<String> {
+        schema["properties"].as_object().unwrap().keys().cloned().collect()
+    };
+    let (chart, job) = (&schema["properties"]["syncers"]["properties"]["pods"], &job["properties"]["pods"]);
+    let mut expected = names(job);
+    assert!(expected.remove("securityContext") && expected.remove("serviceAccountName"));
+    assert_eq!(names(chart), expected);
+    let resources = [chart, job].map(|it| names(&it["properties"]["resources"]));
+    assert_eq!(resources[0], resources[1]);
+    for closed in [chart, &chart["properties"]["resources"]] {
+        assert_eq!(closed["additionalProperties"], false);
+    }
+}
+
+#[test]
 fn the_charts_readme_names_every_value() {
     let readme = read("charts/volferry/README.md");
     let values = documents("charts/volferry/values.yaml").remove(0);

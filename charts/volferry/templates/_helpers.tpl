@@ -1,14 +1,14 @@
+{{/* Without dots, which names of Services cannot have. */}}
 {{- define "volferry.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- if .Values.fullnameOverride -}}
+{{- $name = .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- $name = .Release.Name -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- $name = printf "%s-%s" .Release.Name $name -}}
 {{- end -}}
-{{- end -}}
+{{- $name | replace "." "-" | trunc 52 | trimAll "-" -}}
 {{- end -}}
 
 {{/* The name of what belongs to the operator, at most 61 characters. */}}
@@ -16,9 +16,10 @@
 {{- printf "%s-operator" (include "volferry.fullname" .) -}}
 {{- end -}}
 
-{{/* The name of what belongs to no namespace, where releases of several namespaces meet. */}}
+{{/* The name of what belongs to no namespace, where releases of several namespaces meet: neither part has a dot, so none
+can have the name of another. */}}
 {{- define "volferry.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "volferry.operatorName" .) | trunc 253 -}}
+{{- printf "%s.%s" .Release.Namespace (include "volferry.operatorName" .) | trunc 253 -}}
 {{- end -}}
 
 {{- define "volferry.serviceAccountName" -}}

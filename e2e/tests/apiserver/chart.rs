@@ -1,6 +1,6 @@
 //! The objects that the chart renders for its values, by the helm that installs it in the other tests.
 
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command};
 
 use anyhow::{Result, ensure};
 use e2e::programs;
@@ -13,9 +13,14 @@ pub(crate) fn render(values: &[&str]) -> Result<Vec<Value>> {
 
 /// Renders the chart with those `--set` values and further arguments of helm.
 fn render_with(values: &[&str], more: &[&str]) -> Result<Vec<Value>> {
+    render_as("volferry", "ops", values, more)
+}
+
+/// Renders the chart as a release of that name in that namespace.
+fn render_as(release: &str, namespace: &str, values: &[&str], more: &[&str]) -> Result<Vec<Value>> {
     let mut command = Command::new(programs::of_cluster("helm")?);
-    command.args(["template", "volferry"]).arg(programs::repository().join("charts/volferry"));
-    command.args(["--namespace", "ops", "--kube-version", "1.30.0", "--set", "crds.install=false"]);
+    command.args(["template", release]).arg(programs::repository().join("charts/volferry"));
+    command.args(["--namespace", namespace, "--kube-version", "1.30.0", "--set", "crds.install=false"]);
     command.args(more);
     for value in values {
         command.args(["--set", value]);
@@ -96,7 +101,14 @@ fn syncer_pods_have_an_image_and_settings_of_their_own_if_the_values_say_so() {
     let pods = args(&["syncers.pods.resources.limits.memory=1Gi", "syncers.pods.priorityClassName=low"]);
     let json = r#"--syncer-pods={"priorityClassName":"low","resources":{"limits":{"memory":"1Gi"}}}"#;
     assert!(has(&pods, json), "{pods:?}");
-    assert!(render(&["syncers.pod.resources=1"]).is_err(), "a value that there is not");
+    for unknown in [
+        "pod.resources=1",
+        "pods.resources.limit.memory=1Gi",
+        "pods.nodeSelectors.a=b",
+        "pods.serviceAccountName=a",
+    ] {
+        assert!(render(&[&format!("syncers.{unknown}")]).is_err(), "{unknown}");
+    }
 }
 
 #[test]
@@ -192,6 +204,14 @@ fn a_token_for_metrics_is_mounted_for_the_operator_and_named_to_prometheus() {
     assert_eq!(pod["volumes"][0]["secret"]["secretName"], "scrape");
     let shown = &one(&objects, "ServiceMonitor")["spec"]["endpoints"][0]["authorization"]["credentials"];
     assert_eq!((&shown["name"], &shown["key"]), (&"scrape".into(), &"token".into()));
+
+    let values = ["metrics.serviceMonitor.enabled=true", "populator.enabled=true"];
+    let objects = render_with(&values, &["--set-string", "metrics.token.secretName=123"]).unwrap();
+    for deployment in objects.iter().filter(|it| it["kind"] == "Deployment") {
+        assert_eq!(deployment["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"], "123");
+    }
+    let shown = &one(&objects, "ServiceMonitor")["spec"]["endpoints"][0]["authorization"]["credentials"];
+    assert_eq!(shown["name"], "123");
 }
 
 #[test]
@@ -262,6 +282,34 @@ fn the_operator_can_have_more_arguments_and_volumes() {
 }
 
 #[test]
+fn the_populator_has_the_volumes_variables_and_strategy_of_the_operator() {
+    let values = [
+        "populator.enabled=true",
+        "extraEnv[0].name=SSL_CERT_FILE",
+        "extraEnv[0].value=/etc/ca/ca.crt",
+        "extraVolumes[0].name=ca",
+        "extraVolumes[0].configMap.name=ca",
+        "extraVolumeMounts[0].name=ca",
+        "extraVolumeMounts[0].mountPath=/etc/ca",
+        "updateStrategy.type=Recreate",
+    ];
+    for token in ["", "scrape"] {
+        let token = format!("metrics.token.secretName={token}");
+        let objects = render(&[&values[..], &[token.as_str()]].concat()).unwrap();
+        let [operator, populator]: [&Value; 2] = ["controller", "populator"].map(|component| {
+            let of = |it: &&Value| it["metadata"]["labels"]["app.kubernetes.io/component"] == component;
+            &objects.iter().filter(of).find(|it| it["kind"] == "Deployment").unwrap()["spec"]
+        });
+        assert_eq!(populator["strategy"], operator["strategy"]);
+        let [of_operator, of_populator] = [operator, populator].map(|it| &it["template"]["spec"]);
+        assert_eq!(of_populator["volumes"], of_operator["volumes"]);
+        let [theirs, own] = [of_operator, of_populator].map(|it| &it["containers"][0]);
+        assert_eq!(own["volumeMounts"], theirs["volumeMounts"]);
+        assert_eq!(own["env"], theirs["env"]);
+    }
+}
+
+#[test]
 fn a_service_monitor_can_relabel_and_use_tls() {
     let values = [
         "metrics.serviceMonitor.enabled=true",
@@ -329,4 +377,68 @@ fn the_test_of_a_release_asks_the_operators_service_within_the_restricted_standa
         assert_eq!(test["metadata"]["labels"][label], *value);
     }
     assert!(!render(&["metrics.service.create=false"]).unwrap().iter().any(|it| it["kind"] == "Pod"));
+}
+
+#[test]
+fn names_of_services_have_no_dots_and_end_with_a_word_whatever_the_release_is_called() {
+    let service = |release: &str, values: &[&str]| {
+        let objects = render_as(release, "ops", values, &[]).unwrap();
+        let labels = &one(&objects, "Deployment")["spec"]["selector"]["matchLabels"];
+        assert_eq!(labels["app.kubernetes.io/instance"], release);
+        one(&objects, "Service")["metadata"]["name"].as_str().unwrap().to_string()
+    };
+    assert_eq!(service("web.prod", &[]), "web-prod-volferry-operator");
+    assert_eq!(service("volferry.prod", &[]), "volferry-prod-operator");
+    assert_eq!(service("prod", &["nameOverride=sync.er"]), "prod-sync-er-operator");
+    let cut_at_the_dot = format!("{}.b", "a".repeat(51));
+    assert_eq!(service(&cut_at_the_dot, &[]), format!("{}-operator", "a".repeat(51)));
+    // A cluster may take such a name, and a release without the Service has one.
+    assert_eq!(service("123", &[]), "123-volferry-operator");
+    assert_eq!(service("prod", &["fullnameOverride=web-1"]), "web-1-operator");
+    for refused in ["web.prod", "1web", "web-", "-web"] {
+        assert!(render(&[&format!("fullnameOverride={refused}")]).is_err(), "{refused}");
+    }
+}
+
+/// The binding of the one that comes second would else take the rights from the account of the first.
+#[test]
+fn no_two_releases_have_a_name_of_the_cluster_in_common() {
+    let of_cluster = |release: &str, namespace: &str| {
+        let objects = render_as(release, namespace, &["populator.enabled=true"], &[]).unwrap();
+        let ours = objects.into_iter().filter(|it| it["metadata"]["namespace"].is_null());
+        ours.map(|it| (it["kind"].to_string(), it["metadata"]["name"].to_string())).collect::<BTreeSet<_>>()
+    };
+    let (one, other) = (of_cluster("prod-volferry", "volferry"), of_cluster("volferry", "volferry-prod"));
+    assert!(one.len() > 5, "{one:?}");
+    assert_eq!(one.len(), other.len());
+    assert!(one.is_disjoint(&other), "{one:?} {other:?}");
+}
+
+#[test]
+fn who_may_edit_or_view_syncjobs_of_a_confined_release_is_up_to_each_namespace() {
+    let cluster = render(&[]).unwrap();
+    let rules = |of: &str| {
+        let is_it = |it: &&Value| it["metadata"]["name"] == format!("ops.volferry-operator-{of}");
+        cluster.iter().find(is_it).unwrap()["rules"].as_array().unwrap().clone()
+    };
+    let confined = render(&["watchNamespaces={prod,test}", "rbac.aggregate=false"]).unwrap();
+    assert!(!confined.iter().any(|it| it["kind"] == "ClusterRole"));
+    for namespace in ["prod", "test"] {
+        let role = |of: &str| {
+            let name = format!("ops.volferry-operator-{of}");
+            let is_it = |it: &&Value| {
+                it["kind"] == "Role"
+                    && it["metadata"]["name"] == name
+                    && it["metadata"]["namespace"] == namespace
+            };
+            confined.iter().find(is_it).unwrap()["rules"].as_array().unwrap().clone()
+        };
+        assert_eq!(role("view"), rules("view"));
+        // The cluster's role edit has what those of the role view may do.
+        assert_eq!(role("edit"), [rules("edit"), rules("view")].concat());
+    }
+    let mut bound = confined.iter().filter_map(|it| it["roleRef"]["name"].as_str());
+    assert!(bound.all(|name| !name.ends_with("-edit") && !name.ends_with("-view")));
+    let without = render(&["watchNamespaces={prod,test}", "rbac.create=false"]).unwrap();
+    assert!(!without.iter().any(|it| it["kind"] == "Role"));
 }

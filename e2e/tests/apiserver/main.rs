@@ -31,6 +31,7 @@ mod hooks;
 mod images;
 mod ipv6;
 mod kills;
+mod kustomize;
 mod lease;
 mod load;
 mod local;
