@@ -85,7 +85,7 @@ fn names(trial: &TrialFolder) -> io::Result<Option<Finding>> {
     trial.file("name")?;
     let folds = trial.path.join("NAME").exists();
     let message =
-        "the destination takes names that differ in case only for one another: one of two such files is lost";
+        "the destination takes names that differ only in case for one another: a run leaves one of two out";
     Ok(folds.then(|| {
         warning(
             Check::CaseFolding,
@@ -131,7 +131,7 @@ fn times(trial: &TrialFolder) -> io::Result<Option<Finding>> {
         Timestamps { last_access: time(0, UTIME_OMIT), last_modification: time(1_000_000_000, 123_456_789) };
     futimens(&file, &wanted)?;
     let kept = file.metadata()?;
-    let message = "the destination rounds modification times, so files may count as changed in every run";
+    let message = "the destination rounds modification times, so runs compare with what it keeps of them";
     let found = || {
         warning(Check::Times, message, "choose a file system with times in nanoseconds, or compare with -c")
     };
