@@ -66,7 +66,7 @@ fn print(flags: &PairFlags, made: &MadeFlags) -> Result<(), PluginError> {
          this SyncJob's status.identity.publicKey among its peers; --apply does all that."
     );
     lines.extend(document(&notes, &manifests::job(flags, None))?);
-    output::lines(&lines)
+    output::yaml(&lines)
 }
 
 /// Says what has been done. Standard output is for manifests.
