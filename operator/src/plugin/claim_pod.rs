@@ -82,7 +82,7 @@ impl ClaimPod {
 
     /// Makes the Job.
     pub(super) async fn make(&self, cluster: &Cluster) -> Result<OnePod, PluginError> {
-        OnePod::make(&cluster.client, &cluster.namespace, &self.job).await
+        OnePod::make(cluster, &cluster.namespace, &self.job).await
     }
 
     /// Returns the path of the claim's folder or device in the pod.
@@ -97,12 +97,12 @@ fn seconds(time: Duration) -> i64 {
 
 /// Returns a claim that is there to stay.
 pub(super) async fn claim_named(cluster: &Cluster, name: &str) -> Result<PersistentVolumeClaim, PluginError> {
-    let namespace = cluster.namespace.clone();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
+    let namespace = &cluster.namespace;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), namespace);
     let found = claims.get_opt(name).await;
     let found = found.map_err(failed(format!("read PersistentVolumeClaim {namespace}/{name}")))?;
     let found = found.filter(|claim| claim.metadata.deletion_timestamp.is_none());
-    found.ok_or_else(|| PluginError::NoClaim { namespace, name: name.into() })
+    found.ok_or_else(|| PluginError::NoClaim { at: cluster.at(), name: name.into() })
 }
 
 /// Returns what the namespace says about root. One that this user may not read says nothing.
