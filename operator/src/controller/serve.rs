@@ -129,16 +129,36 @@ impl ControllerArgs {
 /// Parses the settings of the syncer pods of all SyncJobs.
 ///
 /// # Errors
-/// If the text is no JSON of that form. An unknown field is named.
+/// If the text is no JSON of that form. An unknown field is named, however deep it is.
 fn syncer_pods(json: &str) -> Result<CommonPodSettings, String> {
     let given: Value = serde_json::from_str(json).map_err(|error| error.to_string())?;
     let pods: CommonPodSettings = serde_json::from_value(given.clone()).map_err(|error| error.to_string())?;
     let known = serde_json::to_value(&pods).map_err(|error| error.to_string())?;
-    let is_empty = |value: &Value| [json!(null), json!([]), json!({})].contains(value);
-    let mut fields = given.as_object().into_iter().flatten().filter(|(_, value)| !is_empty(value));
-    match fields.find(|(field, _)| known.get(field.as_str()).is_none()) {
-        Some((field, _)) => Err(format!("the pods of all SyncJobs have no setting {field}")),
+    match not_understood(&given, &known, "") {
+        Some(field) => Err(format!("the pods of all SyncJobs have no setting {field}")),
         None => Ok(pods),
+    }
+}
+
+/// Returns the path of a field in `given`, which is at `path`, that is not in what was understood of it. Fields without
+/// a value change nothing, and may be left out there.
+fn not_understood(given: &Value, known: &Value, path: &str) -> Option<String> {
+    let is_empty = |value: &Value| [json!(null), json!([]), json!({})].contains(value);
+    let look = |value: &Value, known: Option<&Value>, path: String| match known {
+        _ if is_empty(value) => None,
+        Some(known) => not_understood(value, known, &path),
+        None => Some(path),
+    };
+    match given {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            look(value, known.get(name), below)
+        }),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(at, value)| look(value, known.get(at), format!("{path}[{at}]"))),
+        _ => None,
     }
 }
 
@@ -414,6 +434,17 @@ mod tests {
             let said = syncer_pods(&format!(r#"{{"{field}": {{"runAsUser": 0}}}}"#)).unwrap_err();
             assert!(said.contains(field), "{said}");
         }
+        for (given, path) in [
+            (r#"{"resources": {"limit": {"memory": "1Gi"}}}"#, "resources.limit"),
+            (r#"{"tolerations": [{"key": "a"}, {"keys": "b"}]}"#, "tolerations[1].keys"),
+            (r#"{"imagePullSecrets": [{"nam": "a", "name": "b"}]}"#, "imagePullSecrets[0].nam"),
+        ] {
+            let said = syncer_pods(given).unwrap_err();
+            assert!(said.ends_with(&format!("no setting {path}")), "{said}");
+        }
+        let nested = r#"{"affinity": {"nodeAffinity": null, "podAffinity": {}}, "labels": {"a.b/c": "d"},
+            "tolerations": [{"key": "a", "operator": "Exists", "tolerationSeconds": 3}]}"#;
+        assert_eq!(syncer_pods(nested).unwrap().settings.tolerations.len(), 1);
         assert!(syncer_pods("{").is_err());
     }
 }

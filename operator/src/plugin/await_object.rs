@@ -2,7 +2,6 @@
 
 use std::{fmt::Debug, pin::pin};
 
-use contract::chain;
 use futures::{Stream, StreamExt as _};
 use kube::{
     Api, Resource,
@@ -14,7 +13,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::output;
+use super::{error::told, output};
 
 /// Waits until `condition` holds of the object `name`, and returns the object, if it exists then.
 ///
@@ -47,7 +46,7 @@ pub(super) async fn next_seen<T>(
     loop {
         match seen.next().await {
             Some(Err(error)) if !is_refused(&error) => {
-                output::complain(&format!("note: the API server is asked again: {}", chain(&error)));
+                output::complain(&format!("note: the API server is asked again: {}", told(&error)));
             }
             next => return next.transpose(),
         }

@@ -83,15 +83,19 @@ pub(super) async fn run(
     let seconds = i64::try_from(most.as_secs()).unwrap_or(i64::MAX).max(1);
     let wanted = browse_job::job(&sink, &job, seconds);
     let wanted = wanted.ok_or_else(|| PluginError::NoFolder { name: name.into() })?;
-    let made = OnePod::make(&cluster.client, &namespace, &wanted).await?;
+    let made = OnePod::make(cluster, &namespace, &wanted).await?;
     let is_file = matches!(asked, Asked::File { .. });
     let command = asked.command(&dir);
     let answered = tokio::select! {
-        answered = answer(&made, is_file, &command) => answered,
-        () = stops.next() => Err(PluginError::Stopped),
+        answered = answer(&made, is_file, &command) => match answered {
+            Ok(0) => Ok(()),
+            Ok(status) => Err(PluginError::Answered { at: cluster.at(), job: name.into(), status }),
+            Err(error) => Err(error),
+        },
+        () = stops.next() => Err(PluginError::Stopped { is_gone: true }),
         () = tokio::time::sleep(most) => Err(PluginError::TooLong { after: human::duration(most) }),
     };
-    answered.and(made.remove().await)
+    made.end(answered).await
 }
 
 /// Returns the newest Job of a sink of the SyncJob.
@@ -107,11 +111,11 @@ async fn last_sink(cluster: &Cluster, job: &SyncJob, namespace: &str) -> Result<
         own && *of == cluster.namespace
     };
     let newest = listed.items.into_iter().filter(is_own).max_by_key(kube::ResourceExt::creation_timestamp);
-    newest.ok_or_else(|| PluginError::NoSink { namespace: cluster.namespace.clone(), name })
+    newest.ok_or_else(|| PluginError::NoSink { at: cluster.at(), name })
 }
 
-/// Waits for the pod of a Job, runs the command there, and prints what it answers.
-async fn answer(made: &OnePod, is_file: bool, command: &[String]) -> Result<(), PluginError> {
+/// Waits for the pod of a Job, runs the command there, prints what it answers, and returns its exit status.
+async fn answer(made: &OnePod, is_file: bool, command: &[String]) -> Result<u8, PluginError> {
     let pod = made.running().await?;
     let there = ExecStream::start(&made.pods, &pod, command).await?;
     drop(there.input);
@@ -125,9 +129,8 @@ async fn answer(made: &OnePod, is_file: bool, command: &[String]) -> Result<(), 
     let status = there.status.code().await;
     let _ = timeout(LAST_ERRORS, errors).await;
     match status {
-        0 => Ok(()),
         LOST => Err(PluginError::Answer { pod, source: io::ErrorKind::UnexpectedEof.into() }),
-        status => Err(PluginError::Answered { status }),
+        status => Ok(status),
     }
 }
 

@@ -5,12 +5,9 @@ use std::time::Duration;
 use contract::Side;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{EnvVar, LocalObjectReference, Namespace, PersistentVolumeClaim, Pod, PodSpec},
+    core::v1::{EnvVar, Namespace, PersistentVolumeClaim, Pod, PodTemplateSpec},
 };
-use kube::{
-    Api, Resource,
-    api::{ListParams, ObjectList},
-};
+use kube::{Api, api::ListParams};
 
 use super::{
     args::PodFlags,
@@ -56,16 +53,14 @@ impl ClaimPod {
             return Err(PluginError::NoRoot { namespace: cluster.namespace.clone() });
         }
         let placement = placement(cluster, &claim).await?;
-        let PodImage { image, pull_secrets } = match &flags.image {
-            Some(image) => PodImage { image: image.clone(), pull_secrets: Vec::new() },
-            None => image(cluster).await,
-        };
+        let like = last_template(cluster).await;
+        let image = flags.image.as_deref().or_else(|| like.as_ref().and_then(image));
         let of = OneOff {
             claim: &claim,
             command,
             side,
-            image: &image,
-            pull_secrets: &pull_secrets,
+            image: image.unwrap_or(USUAL_IMAGE),
+            like: like.as_ref(),
             user: PodUser::of(users.is_privileged(), users.is_assigned, &wanted),
             wanted: &wanted,
             placement: placement.as_ref(),
@@ -87,7 +82,7 @@ impl ClaimPod {
 
     /// Makes the Job.
     pub(super) async fn make(&self, cluster: &Cluster) -> Result<OnePod, PluginError> {
-        OnePod::make(&cluster.client, &cluster.namespace, &self.job).await
+        OnePod::make(cluster, &cluster.namespace, &self.job).await
     }
 
     /// Returns the path of the claim's folder or device in the pod.
@@ -102,12 +97,12 @@ fn seconds(time: Duration) -> i64 {
 
 /// Returns a claim that is there to stay.
 pub(super) async fn claim_named(cluster: &Cluster, name: &str) -> Result<PersistentVolumeClaim, PluginError> {
-    let namespace = cluster.namespace.clone();
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), &namespace);
+    let namespace = &cluster.namespace;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), namespace);
     let found = claims.get_opt(name).await;
     let found = found.map_err(failed(format!("read PersistentVolumeClaim {namespace}/{name}")))?;
     let found = found.filter(|claim| claim.metadata.deletion_timestamp.is_none());
-    found.ok_or_else(|| PluginError::NoClaim { namespace, name: name.into() })
+    found.ok_or_else(|| PluginError::NoClaim { at: cluster.at(), name: name.into() })
 }
 
 /// Returns what the namespace says about root. One that this user may not read says nothing.
@@ -136,28 +131,17 @@ async fn placement(
     Ok(placement::placement(claim, &users))
 }
 
-/// An image, and the Secrets that it is pulled with.
-struct PodImage {
-    image: String,
-    pull_secrets: Vec<LocalObjectReference>,
-}
-
-/// Returns the image of the newest Job of Volferry in the namespace, or else the chart's. Objects of other namespaces
-/// decide nothing: anybody may give a pod there the operator's labels.
-async fn image(cluster: &Cluster) -> PodImage {
+/// Returns what the pods of the newest Job of Volferry in the namespace are made by: their image, and what users want
+/// of them. Objects of other namespaces decide nothing: anybody may give a pod there the operator's labels.
+async fn last_template(cluster: &Cluster) -> Option<PodTemplateSpec> {
     // A user who may not list them can name the image.
     let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
-    let listed = jobs.list(&ListParams::default().labels(OF_VOLFERRY)).await;
-    let pod = |job: Job| job.spec?.template.spec;
-    let usual = || PodImage { image: USUAL_IMAGE.into(), pull_secrets: Vec::new() };
-    newest(listed).and_then(pod).and_then(used).unwrap_or_else(usual)
+    let listed = jobs.list(&ListParams::default().labels(OF_VOLFERRY)).await.ok()?;
+    let newest = listed.items.into_iter().max_by_key(kube::ResourceExt::creation_timestamp)?;
+    Some(newest.spec?.template)
 }
 
-fn newest<K: Resource + Clone>(listed: kube::Result<ObjectList<K>>) -> Option<K> {
-    listed.ok()?.items.into_iter().max_by_key(kube::ResourceExt::creation_timestamp)
-}
-
-fn used(pod: PodSpec) -> Option<PodImage> {
-    let container = pod.containers.into_iter().find(|it| it.name == names::CONTAINER)?;
-    Some(PodImage { image: container.image?, pull_secrets: pod.image_pull_secrets.unwrap_or_default() })
+fn image(template: &PodTemplateSpec) -> Option<&str> {
+    let mut containers = template.spec.iter().flat_map(|pod| &pod.containers);
+    containers.find(|it| it.name == names::CONTAINER)?.image.as_deref()
 }

@@ -1,20 +1,21 @@
-use std::fmt;
+use std::{fmt, path::absolute, time::Duration};
 
-use contract::Side;
+use contract::{Reason, Side};
 use futures::AsyncBufRead;
-use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Client, Config, Resource, ResourceExt as _,
     api::{ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::{DeserializeGuard, error_boundary::InvalidObject},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::{args::Scope, await_object::await_condition, error::PluginError, output};
 use crate::{
-    api::{SyncEndpoint, SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec},
+    api::{SyncEndpoint, SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec, conditions},
     ends::end::Places,
     names,
     run::consent::RunNames,
@@ -25,6 +26,8 @@ pub(super) const OPERATOR_PODS: &str =
     "app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
 /// The maximum number of objects in one response of the API server.
 const PAGE: u32 = 500;
+/// The pause before a SyncRun is looked at again whose SyncJob the operator has yet to see.
+const PAUSE: Duration = Duration::from_secs(1);
 /// The maximum length of a generated name before `-now-` and the API server's five characters.
 const MAX_RUN_STEM: usize = 49;
 
@@ -32,29 +35,44 @@ const MAX_RUN_STEM: usize = 49;
 pub(super) struct Cluster {
     pub(super) client: Client,
     pub(super) namespace: String,
-    /// The context of the kubeconfig; `None` for the current one.
+    /// The namespace, and what the user typed to get to the cluster; a path is absolute.
+    pub(super) scope: Scope,
+    /// The context of the kubeconfig, also where the user named none. The current one may change at any time.
     pub(super) context: Option<String>,
 }
 
 impl Cluster {
-    pub(super) async fn connect(scope: &Scope) -> Result<Self, PluginError> {
-        let options = KubeConfigOptions { context: scope.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &scope.kubeconfig {
-            Some(file) => match Kubeconfig::read_from(file) {
-                Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
-                Err(error) => Err(error),
-            },
-            None => Config::from_kubeconfig(&options).await,
-        };
+    pub(super) async fn connect(typed: &Scope) -> Result<Self, PluginError> {
+        let kubeconfig = typed.kubeconfig.as_ref().map(|file| {
+            let no_path = |source| KubeconfigError::ReadConfig(source, file.clone());
+            absolute(file).map_err(|source| PluginError::Kubeconfig(no_path(source)))
+        });
+        let kubeconfig = kubeconfig.transpose()?;
+        let read = kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        let read = read.map_err(PluginError::Kubeconfig)?;
+        let context = typed.context.clone().or_else(|| read.current_context.clone());
+        let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(read, &options).await;
         let config = config.map_err(PluginError::Kubeconfig)?;
-        let namespace = scope.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let namespace = typed.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(PluginError::Client)?;
-        Ok(Self { client, namespace, context: scope.context.clone() })
+        let scope = Scope { namespace: Some(namespace.clone()), context: typed.context.clone(), kubeconfig };
+        Ok(Self { client, namespace, scope, context })
+    }
+
+    /// Returns the namespace and what was typed, for errors and their hints.
+    pub(super) fn at(&self) -> Box<Scope> {
+        Box::new(self.scope.clone())
+    }
+
+    /// Returns the flags by which another command gets to the same namespace of the same cluster.
+    pub(super) fn flags(&self) -> String {
+        self.scope.flags()
     }
 
     pub(super) async fn job(&self, name: &str) -> Result<SyncJob, PluginError> {
-        let (namespace, name) = (self.namespace.clone(), name.to_string());
-        self.job_if_any(&name).await?.ok_or(PluginError::NoJob { namespace, name })
+        let found = self.job_if_any(name).await?;
+        found.ok_or_else(|| PluginError::NoJob { at: self.at(), name: name.into() })
     }
 
     pub(super) async fn job_if_any(&self, name: &str) -> Result<Option<SyncJob>, PluginError> {
@@ -63,7 +81,7 @@ impl Cluster {
 
     /// Returns the error that a SyncJob has had no run.
     pub(super) fn no_run(&self, name: &str) -> PluginError {
-        PluginError::NoRun { namespace: self.namespace.clone(), name: name.into() }
+        PluginError::NoRun { at: self.at(), name: name.into() }
     }
 
     /// Returns the SyncJobs of the namespace, or of all, by namespace and name.
@@ -162,16 +180,24 @@ impl Cluster {
         made.map_err(failed(format!("create a SyncRun of SyncJob {}", self.path(job))))
     }
 
-    /// Waits until a run has ended, and returns its SyncRun.
+    /// Waits until a run has ended, and returns its SyncRun. A SyncRun for which no run ever begins is an error.
     pub(super) async fn ended(&self, name: &str) -> Result<SyncRun, PluginError> {
-        let is_over = |run: Option<&SyncRun>| {
-            run.is_none_or(|run| run.status.as_ref().is_some_and(|status| status.report.is_some()))
-        };
-        let (namespace, name) = (self.namespace.clone(), name.to_string());
-        match await_condition(self.runs_api(), &name, is_over).await {
-            Ok(Some(run)) => Ok(run),
-            Ok(None) => Err(PluginError::RunDeleted { namespace, name }),
-            Err(source) => Err(PluginError::Wait { namespace, name, source }),
+        let is_over = |run: Option<&SyncRun>| run.is_none_or(|run| has_ended(run) || refusal(run).is_some());
+        loop {
+            let found = await_condition(self.runs_api(), name, is_over).await;
+            let found =
+                found.map_err(|source| PluginError::Wait { at: self.at(), name: name.into(), source })?;
+            let deleted = || PluginError::RunDeleted { at: self.at(), name: name.into() };
+            let run = found.ok_or_else(deleted)?;
+            let Some(refusal) = refusal(&run) else { return Ok(run) };
+            let may_be_late = refusal.reason == *Reason::JobNotFound;
+            if may_be_late && self.job_if_any(&run.spec.sync_job.name).await?.is_some() {
+                // The operator has yet to see a SyncJob that was just made.
+                sleep(PAUSE).await;
+                continue;
+            }
+            let why = refusal.message.clone();
+            return Err(PluginError::NotBegun { at: self.at(), name: name.into(), why });
         }
     }
 
@@ -209,6 +235,15 @@ impl Cluster {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let log = self.pods_api(&namespace).log_stream(&name, &params).await;
         log.map_err(failed(format!("read the log of pod {namespace}/{name}")))
+    }
+
+    /// Returns whether a pod has ended or is gone, as far as that can be seen now.
+    pub(super) async fn has_ended(&self, pod: &Pod) -> bool {
+        let api = self.pods_api(&pod.namespace().unwrap_or_default());
+        let Ok(found) = api.get_opt(&pod.name_any()).await else { return false };
+        let found = found.filter(|found| found.uid() == pod.uid());
+        let phase = found.as_ref().and_then(|found| found.status.as_ref()?.phase.as_deref());
+        found.is_none() || ["Succeeded", "Failed"].contains(&phase.unwrap_or_default())
     }
 
     async fn list<K>(&self, api: &Api<K>, what: &str, params: ListParams) -> Result<Vec<K>, PluginError>
@@ -270,7 +305,43 @@ fn unreadable_object<K: Listed>(unreadable: &InvalidObject) -> Unreadable {
     Unreadable { name: format!("{} {namespace}/{name}", K::kind(&())), why: error.clone() }
 }
 
+fn has_ended(run: &SyncRun) -> bool {
+    run.status.as_ref().is_some_and(|status| status.report.is_some())
+}
+
+/// Returns the condition that says why no run begins for a SyncRun, if there is one.
+fn refusal(run: &SyncRun) -> Option<&Condition> {
+    let conditions = run.status.as_ref().filter(|_| !has_ended(run)).map(|status| &status.conditions)?;
+    let stalled = conditions::find(conditions, conditions::STALLED).filter(|it| it.status == "True")?;
+    let is_final = [Reason::JobNotFound, Reason::InvalidSpec].iter().any(|it| stalled.reason == **it);
+    is_final.then_some(stalled)
+}
+
 /// Returns a function that makes the API server's error an error of the request named by `doing`.
 pub(super) fn failed(doing: String) -> impl FnOnce(kube::Error) -> PluginError {
     move |source| PluginError::Api { doing, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_syncrun_without_a_syncjob_or_with_a_spec_that_cannot_be_run_is_not_waited_for() {
+        let refused = |reason: &str, report: serde_json::Value| {
+            let condition = json!({"type": "Stalled", "status": "True", "reason": reason, "message": "why",
+                "lastTransitionTime": "2026-11-22T20:44:47Z"});
+            let run: SyncRun = serde_json::from_value(json!({
+                "apiVersion": "volferry.dev/v1alpha1", "kind": "SyncRun", "metadata": {"name": "web-now-1"},
+                "spec": {"syncJob": {"name": "web"}},
+                "status": {"conditions": [condition], "report": report},
+            }))
+            .unwrap();
+            refusal(&run).map(|told| told.message.clone())
+        };
+        assert_eq!(refused("JobNotFound", json!(null)).as_deref(), Some("why"));
+        assert_eq!(refused("InvalidSpec", json!(null)).as_deref(), Some("why"));
+        assert_eq!(refused("ClaimNotFound", json!(null)), None, "it may begin yet");
+        assert_eq!(refused("InvalidSpec", json!({"id": "web-1", "result": "Failed"})), None, "it has ended");
+    }
 }

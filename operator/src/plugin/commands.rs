@@ -46,13 +46,13 @@ async fn in_cluster(cluster: &Cluster, command: ClusterCommand) -> Result<(), Pl
         It::Restore { job, snapshot, paths, no_safety, keep_going, trust_store, wait, form } => {
             let restore = Restore { snapshot, paths, safety: !no_safety, keep_going, trust_store };
             let asked = SyncRunSpec { restore: Some(restore), ..SyncRunSpec::default() };
-            let run = cluster.create_run(&job, "restore", asked).await?;
+            let run = ask(cluster, &job, "restore", asked).await?;
             follow(cluster, run, wait, form).await
         }
         It::Bench { job, tree, rounds, wait, form } => {
             let benchmark = Benchmark { tree: Some(tree), rounds, ..Benchmark::default() };
             let asked = SyncRunSpec { benchmark: Some(benchmark), ..SyncRunSpec::default() };
-            let run = cluster.create_run(&job, "bench", asked).await?;
+            let run = ask(cluster, &job, "bench", asked).await?;
             follow(cluster, run, wait, form).await
         }
         It::Snapshots { job, form } => snapshots(cluster, &job, form).await,
@@ -90,7 +90,7 @@ async fn status(cluster: &Cluster, name: &str, form: Form) -> Result<(), PluginE
         None => None,
     };
     let progress = run.and_then(|run| run.status?.progress);
-    output::lines(&lines::job(&job, progress.as_ref()))
+    output::lines(&lines::job(&job, progress.as_ref(), &cluster.scope))
 }
 
 async fn statuses(cluster: &Cluster, all_namespaces: bool, form: Form) -> Result<(), PluginError> {
@@ -132,9 +132,15 @@ async fn run_now(
     if job.spec.suspend {
         let path = lines::path(&job);
         output::complain(&format!("warning: SyncJob {path} is suspended: the run starts once it is resumed"));
-        output::complain(&format!("hint: kubectl volferry resume -n {} {name}", cluster.namespace));
+        output::complain(&format!("hint: kubectl volferry resume{} {name}", cluster.flags()));
     }
     follow(cluster, run, wait, form).await
+}
+
+/// Asks for a run of a SyncJob that exists: for another, none would ever begin.
+async fn ask(cluster: &Cluster, name: &str, word: &str, asked: SyncRunSpec) -> Result<SyncRun, PluginError> {
+    cluster.job(name).await?;
+    cluster.create_run(name, word, asked).await
 }
 
 /// Waits for the end of a requested run, if `wait` is set, and prints its result.
@@ -145,7 +151,7 @@ async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Resu
         }
         output::lines(&[format!("syncrun.volferry.dev/{} created", run.name_any())])?;
         // The SyncJob still says how the run before ended.
-        let waits = format!("kubectl wait -n {} --for=condition=Ready --timeout=1h", cluster.namespace);
+        let waits = format!("kubectl wait{} --for=condition=Ready --timeout=1h", cluster.flags());
         output::complain(&format!("hint: {waits} syncrun/{}", run.name_any()));
         return Ok(());
     }
@@ -157,7 +163,7 @@ async fn follow(cluster: &Cluster, run: SyncRun, wait: bool, form: Form) -> Resu
         return Ok(());
     }
     let how = report.message.clone().unwrap_or_else(|| format!("{:?}", report.result));
-    Err(PluginError::RunFailed { namespace: cluster.namespace.clone(), name: run.name_any(), how })
+    Err(PluginError::RunFailed { at: cluster.at(), name: run.name_any(), how })
 }
 
 fn report_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError> {
@@ -172,8 +178,8 @@ fn report_end(run: &SyncRun, report: &Run, form: Form) -> Result<(), PluginError
 
 async fn cancel(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
     let status = cluster.job(name).await?.status.unwrap_or_default();
-    let (namespace, job) = (cluster.namespace.clone(), name.to_string());
-    let run = status.active_run.ok_or(PluginError::NothingToCancel { namespace, name: job })?;
+    let idle = || PluginError::NothingToCancel { at: cluster.at(), name: name.into() };
+    let run = status.active_run.ok_or_else(idle)?;
     cluster.cancel(name, RunNames::from(&run)).await?;
     output::lines(&[format!("syncrun.volferry.dev/{} is being canceled", run.id)])
 }
@@ -190,10 +196,8 @@ async fn resume(cluster: &Cluster, name: &str) -> Result<(), PluginError> {
     let restore = restore::held_by(&status);
     if restore.is_none() && restore::holds(&status) {
         output::complain("warning: a restore is in progress, after which no run starts until it is resumed");
-        output::complain(&format!(
-            "hint: once it has ended: kubectl volferry resume -n {} {name}",
-            cluster.namespace
-        ));
+        let flags = cluster.flags();
+        output::complain(&format!("hint: once it has ended: kubectl volferry resume{flags} {name}"));
     }
     let job = cluster.resume(name, restore.map(RunNames::word)).await?;
     if before.spec.suspend || restore.is_some() {

@@ -87,13 +87,13 @@ pub(super) async fn run(
             let line = line(&from, &to, sync);
             let copied = tokio::select! {
                 copied = copy(&source, &sink, &line) => copied,
-                () = stops.next() => Err(PluginError::Stopped),
+                () = stops.next() => Err(PluginError::Stopped { is_gone: true }),
             };
-            copied.and(sink.remove().await)
+            sink.end(copied).await
         }
         Err(error) => Err(error),
     };
-    done.and(source.remove().await)
+    source.end(done).await
 }
 
 /// Returns the command line of the source's pod.

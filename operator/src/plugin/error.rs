@@ -1,4 +1,4 @@
-use std::{io, path::PathBuf};
+use std::{error::Error as StdError, io, path::PathBuf};
 
 use contract::Side;
 use kube::{
@@ -7,6 +7,7 @@ use kube::{
 };
 use thiserror::Error;
 
+use super::args::Scope;
 use crate::{controller::read::DereferenceError, names::ANNOTATION_PRIVILEGED};
 use ::migrate::MigrateError;
 
@@ -19,36 +20,38 @@ pub(super) enum PluginError {
     Client(#[source] kube::Error),
     #[error("cannot {doing}")]
     Api { doing: String, source: kube::Error },
-    #[error("cannot wait for SyncRun {namespace}/{name}")]
-    Wait { namespace: String, name: String, source: wait::Error },
+    #[error("cannot wait for SyncRun {at}/{name}")]
+    Wait { at: Box<Scope>, name: String, source: wait::Error },
     #[error("cannot watch {what}")]
     Watch { what: String, source: watcher::Error },
-    #[error("there is no SyncJob {name} in namespace {namespace}")]
-    NoJob { namespace: String, name: String },
-    #[error("there is neither a SyncJob nor a SyncRun {name} in namespace {namespace}")]
-    NoJobOrRun { namespace: String, name: String },
-    #[error("SyncJob {namespace}/{name} has had no run")]
-    NoRun { namespace: String, name: String },
-    #[error("SyncJob {namespace}/{name} has no run that is queued or in progress")]
-    NothingToCancel { namespace: String, name: String },
+    #[error("there is no SyncJob {name} in namespace {at}")]
+    NoJob { at: Box<Scope>, name: String },
+    #[error("there is neither a SyncJob nor a SyncRun {name} in namespace {at}")]
+    NoJobOrRun { at: Box<Scope>, name: String },
+    #[error("SyncJob {at}/{name} has had no run")]
+    NoRun { at: Box<Scope>, name: String },
+    #[error("SyncJob {at}/{name} has no run that is queued or in progress")]
+    NothingToCancel { at: Box<Scope>, name: String },
     #[error("SyncJob {namespace}/{name} has no snapshots in its status")]
     NoSnapshots { namespace: String, name: String },
-    #[error("run {namespace}/{name} has no {}pods", end.map(|end| format!("{end} ")).unwrap_or_default())]
-    NoPods { namespace: String, name: String, end: Option<Side> },
+    #[error("run {at}/{name} has no {}pods", end.map(|end| format!("{end} ")).unwrap_or_default())]
+    NoPods { at: Box<Scope>, name: String, end: Option<Side> },
     #[error("cannot read the log of pod {pod}")]
-    Log { pod: String, source: io::Error },
-    #[error("SyncRun {namespace}/{name} was deleted")]
-    RunDeleted { namespace: String, name: String },
-    #[error("run {namespace}/{name} has not succeeded: {how}")]
-    RunFailed { namespace: String, name: String, how: String },
+    Log { at: Box<Scope>, pod: String, source: io::Error },
+    #[error("SyncRun {at}/{name} was deleted")]
+    RunDeleted { at: Box<Scope>, name: String },
+    #[error("no run begins for SyncRun {at}/{name}: {why}")]
+    NotBegun { at: Box<Scope>, name: String, why: String },
+    #[error("run {at}/{name} has not succeeded: {how}")]
+    RunFailed { at: Box<Scope>, name: String, how: String },
     #[error("cannot read the claims of SyncJob {job}")]
-    Claims { job: String, source: DereferenceError },
-    #[error("SyncJob {namespace}/{name} has no Job of a run from which the pod could be made")]
-    NoSink { namespace: String, name: String },
+    Claims { at: Box<Scope>, job: String, source: DereferenceError },
+    #[error("SyncJob {at}/{name} has no Job of a run from which the pod could be made")]
+    NoSink { at: Box<Scope>, name: String },
     #[error("the destination of SyncJob {name} is a device, which has no snapshots")]
     NoFolder { name: String },
-    #[error("there is no PersistentVolumeClaim {name} in namespace {namespace}, or it is being deleted")]
-    NoClaim { namespace: String, name: String },
+    #[error("there is no PersistentVolumeClaim {name} in namespace {at}, or it is being deleted")]
+    NoClaim { at: Box<Scope>, name: String },
     #[error("both are the claim {namespace}/{name}")]
     OneClaim { namespace: String, name: String },
     #[error("namespace {namespace} does not let syncers run as root")]
@@ -66,15 +69,15 @@ pub(super) enum PluginError {
     #[error("the pod in namespace {namespace} was deleted")]
     PodGone { namespace: String },
     #[error("pod {pod} has ended before it answered: {why}")]
-    PodFailed { pod: String, why: String },
+    PodFailed { at: Box<Scope>, pod: String, why: String },
     #[error("the answer of pod {pod} was lost")]
     Answer { pod: String, source: io::Error },
     #[error("the command in the pod failed with status {status}")]
-    Answered { status: u8 },
+    Answered { at: Box<Scope>, job: String, status: u8 },
     #[error("it took longer than {after}")]
     TooLong { after: String },
     #[error("stopped on request")]
-    Stopped,
+    Stopped { is_gone: bool },
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     #[error("something keeps runs from succeeding")]
@@ -102,95 +105,175 @@ impl PluginError {
         matches!(self, Self::Api { source: kube::Error::Api(status), .. } if status.is_forbidden())
     }
 
-    /// Returns what the user can do next.
-    pub(super) fn hint(&self) -> String {
-        match self {
+    /// Returns what the user can do next. `of_line` is what was typed on the command line.
+    pub(super) fn hint(&self, of_line: &Scope) -> String {
+        self.hint_at_cluster(of_line).unwrap_or_else(|| self.hint_here())
+    }
+
+    /// Returns what the user can do next at the cluster, with the flags that lead there.
+    fn hint_at_cluster(&self, of_line: &Scope) -> Option<String> {
+        Some(match self {
+            Self::Api { source, .. } => api_hint(source, &of_line.cluster_flags()),
+            Self::Watch { .. } => format!(
+                "you need the right to list and watch them; `kubectl volferry doctor{}` says which rights are missing",
+                of_line.flags()
+            ),
+            Self::Wait { at, name, .. } => {
+                format!("the run goes on; `kubectl get{} syncrun {name}` shows how far it is", at.flags())
+            }
+            Self::NoJob { at, .. } | Self::NoJobOrRun { at, .. } => {
+                format!("`kubectl volferry status{}` lists the SyncJobs there, `status -A` all", at.flags())
+            }
+            Self::NoRun { at, name } => {
+                format!("`kubectl volferry status{} {name}` shows what it waits for", at.flags())
+            }
+            Self::NothingToCancel { at, name } => {
+                format!("`kubectl volferry runs{} {name}` lists the runs that ended", at.flags())
+            }
+            Self::NoPods { at, .. } => format!(
+                "pods stay of the last run and of the last failed one; `kubectl volferry runs{} JOB` has what each run \
+                 reported",
+                at.flags()
+            ),
+            Self::Log { at, .. } => format!(
+                "a node that is gone has no logs; `kubectl volferry status{} JOB` shows the run",
+                at.flags()
+            ),
+            Self::NotBegun { at, name, .. } => {
+                format!("`kubectl delete syncrun{} {name}` takes the request back", at.flags())
+            }
+            Self::RunFailed { at, name, .. } => {
+                format!("`kubectl volferry logs{} {name}` prints what its pods said", at.flags())
+            }
+            Self::Claims { at, .. } => format!("see whether `kubectl get pvc{}` reads them", at.flags()),
+            Self::NoSink { at, name } => {
+                format!("a run leaves one: `kubectl volferry run-now{} {name} --wait`", at.flags())
+            }
+            Self::NoClaim { at, .. } => format!("`kubectl get pvc{}` lists the claims there", at.flags()),
+            Self::PodFailed { at, .. } => {
+                format!("`kubectl volferry doctor{}` looks for what keeps pods from running", at.flags())
+            }
+            Self::Answered { at, job, .. } => format!(
+                "what it said is above; `kubectl volferry browse{} {job}` lists the snapshots",
+                at.flags()
+            ),
+            _ => return None,
+        })
+    }
+
+    /// Returns what the user can do next, where no command at the cluster is named.
+    fn hint_here(&self) -> String {
+        let hint = match self {
+            Self::Blocked { hint, .. } => hint,
+            Self::Migrate(error) => return error.hint(),
+            Self::NoRoot { .. } => {
+                return format!(
+                    "its owner can annotate it with {ANNOTATION_PRIVILEGED}=true; or name another --user"
+                );
+            }
             Self::Kubeconfig(_) | Self::Client(_) => {
-                "`kubectl config get-contexts` lists the contexts; name one with --context, a file with KUBECONFIG".into()
-            }
-            Self::Api { source, .. } => api_hint(source).into(),
-            Self::Watch { .. } => "you need the right to list and watch them; `kubectl volferry doctor` says which rights are missing".into(),
-            Self::Wait { namespace, name, .. } => {
-                format!("the run goes on; `kubectl get -n {namespace} syncrun {name}` shows how far it is")
-            }
-            Self::NoJob { namespace, .. } | Self::NoJobOrRun { namespace, .. } => {
-                format!("`kubectl volferry status -n {namespace}` lists the SyncJobs there, `status -A` all")
-            }
-            Self::NoRun { namespace, name } => {
-                format!("`kubectl volferry status -n {namespace} {name}` shows what it waits for")
-            }
-            Self::NothingToCancel { namespace, name } => {
-                format!("`kubectl volferry runs -n {namespace} {name}` lists the runs that ended")
+                "`kubectl config get-contexts` lists the contexts; name one with --context, a file with KUBECONFIG"
             }
             Self::NoSnapshots { .. } => {
-                "spec.snapshots takes one after each run that succeeds; `volferry snapshot list` reads the volume itself".into()
+                "spec.snapshots takes one after each run that succeeds; `volferry snapshot list` reads the volume itself"
             }
-            Self::NoPods { .. } => {
-                "pods stay of the last run and of the last failed one; `kubectl volferry runs JOB` has what each run reported".into()
+            Self::RunDeleted { .. } => "deleting a SyncRun ends its run; ask for another with run-now",
+            Self::NoFolder { .. } => "spec.destination.volumeSnapshots keeps states of devices",
+            Self::OneClaim { .. } => {
+                "the form is CONTEXT/NAMESPACE/CLAIM; what is left out is that of the kubeconfig"
             }
-            Self::Log { .. } => "a node that is gone has no logs; `kubectl volferry status JOB` shows the run".into(),
-            Self::RunDeleted { .. } => "deleting a SyncRun ends its run; ask for another with run-now".into(),
-            Self::RunFailed { namespace, name, .. } => {
-                format!("`kubectl volferry logs -n {namespace} {name}` prints what its pods said")
-            }
-            Self::Claims { .. } => "see whether `kubectl get pvc` reads them".into(),
-            Self::NoSink { namespace, name } => {
-                format!("a run leaves one: `kubectl volferry run-now -n {namespace} {name} --wait`")
-            }
-            Self::NoFolder { .. } => "spec.destination.volumeSnapshots keeps states of devices".into(),
-            Self::NoClaim { namespace, .. } => format!("`kubectl get pvc -n {namespace}` lists the claims there"),
-            Self::OneClaim { .. } => "the form is CONTEXT/NAMESPACE/CLAIM; what is left out is that of the kubeconfig".into(),
-            Self::NoRoot { .. } => {
-                format!("its owner can annotate it with {ANNOTATION_PRIVILEGED}=true; or name another --user")
-            }
-            Self::Place { .. } => "name a folder of this machine".into(),
-            Self::OwnPath(_) => "see that /proc is mounted".into(),
+            Self::Place { .. } => "name a folder of this machine",
+            Self::OwnPath(_) => "see that /proc is mounted",
             Self::NoProgram { .. } => {
-                "put the program `volferry` beside this one, or into a folder of PATH; both have to be of one version".into()
+                "put the program `volferry` beside this one, or into a folder of PATH; both have to be of one \
+                 version"
             }
-            Self::Ended { .. } => "what it said is above".into(),
-            Self::WatchPod(_) | Self::PodGone { .. } | Self::Answer { .. } => "try again".into(),
-            Self::PodFailed { .. } => "`kubectl volferry doctor` looks for what keeps pods from running".into(),
-            Self::Answered { .. } => "what it said is above; `kubectl volferry browse JOB` lists the snapshots".into(),
-            Self::TooLong { .. } => "raise --timeout".into(),
-            Self::Stopped => "the pod is gone".into(),
-            Self::Signals(_) => "see how many files this user may have open".into(),
-            Self::Unwell => "each error above has its hint".into(),
-            Self::Blocked { hint, .. } => hint.clone(),
-            Self::Migrate(error) => error.hint(),
-            Self::Yaml(_) => "report this, with the command line".into(),
-            Self::Json(_) => "leave out --output json".into(),
-            Self::Output(_) => "see where the output goes".into(),
-        }
+            Self::Ended { .. } => "what it said is above",
+            Self::TooLong { .. } => "raise --timeout",
+            Self::Stopped { is_gone: true } => "the pod is gone",
+            Self::Stopped { is_gone: false } => "delete what is left of the pod, as said above",
+            Self::Signals(_) => "see how many files this user may have open",
+            Self::Unwell => "each error above has its hint",
+            Self::Yaml(_) => "report this, with the command line",
+            Self::Json(_) => "leave out --output json",
+            Self::Output(_) => "see where the output goes",
+            _ => "try again",
+        };
+        hint.into()
     }
 }
 
-fn api_hint(error: &kube::Error) -> &'static str {
+/// Returns an error and its causes on one line, with what an API server answered as its message alone: a client's text
+/// of an answer has it several times, also in a form for those who debug it.
+pub(super) fn told(error: &(dyn StdError + 'static)) -> String {
+    let (mut text, mut next) = (String::new(), Some(error));
+    while let Some(cause) = next {
+        let whole = cause.to_string();
+        let before = text.strip_suffix(whole.as_str()).map(String::from);
+        let with_it = || if text.is_empty() { String::new() } else { format!("{text}: ") };
+        if let Some(kube::Error::Api(answer)) = cause.downcast_ref() {
+            let said = if answer.message.is_empty() { &answer.reason } else { &answer.message };
+            return before.unwrap_or_else(with_it) + said;
+        }
+        if before.is_none() {
+            text = with_it() + &whole;
+        }
+        next = cause.source();
+    }
+    text
+}
+
+fn api_hint(error: &kube::Error, flags: &str) -> String {
     match error {
         kube::Error::Api(status) if status.is_forbidden() => {
-            "the roles view (to read) and edit (to change) of the namespace include what this needs"
+            "the roles view (to read) and edit (to change) of the namespace include what this needs".into()
         }
-        kube::Error::Api(status) if status.is_not_found() => {
-            "the object is gone, or Volferry is not installed: `kubectl get crd syncjobs.volferry.dev`"
-        }
-        kube::Error::Api(_) => "the API server's answer above says what it refused",
-        _ => "see whether `kubectl version` reaches the API server",
+        kube::Error::Api(status) if status.is_not_found() => format!(
+            "the object is gone, or Volferry is not installed: `kubectl get crd{flags} syncjobs.volferry.dev`"
+        ),
+        kube::Error::Api(_) => "the API server's answer above says what it refused".into(),
+        _ => format!("see whether `kubectl version{flags}` reaches the API server"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+
     use super::*;
 
+    fn at() -> Box<Scope> {
+        let namespace = Some("prod".into());
+        Box::new(Scope { namespace, context: Some("far".into()), ..Scope::default() })
+    }
+
     #[test]
-    fn errors_name_the_object_and_have_a_hint() {
-        let name = || ("prod".to_string(), "web".to_string());
-        let (namespace, job) = name();
-        let error = PluginError::NoJob { namespace, name: job };
+    fn errors_name_the_object_and_have_a_hint_for_its_cluster() {
+        let error = PluginError::NoJob { at: at(), name: "web".into() };
         assert_eq!(error.to_string(), "there is no SyncJob web in namespace prod");
-        assert!(error.hint().contains("kubectl volferry status -n prod"), "{}", error.hint());
-        let (namespace, run) = name();
-        let error = PluginError::NoPods { namespace, name: run, end: Some(Side::Sink) };
+        let hint = error.hint(&Scope::default());
+        assert!(hint.contains("`kubectl volferry status -n prod --context=far`"), "{hint}");
+        let error = PluginError::NoPods { at: at(), name: "web".into(), end: Some(Side::Sink) };
         assert_eq!(error.to_string(), "run prod/web has no sink pods");
+        let refused = PluginError::Watch { what: "pods".into(), source: watcher::Error::NoResourceVersion };
+        assert!(refused.hint(&at()).contains("`kubectl volferry doctor -n prod --context=far`"));
+    }
+
+    #[test]
+    fn an_answer_of_the_api_server_is_told_once() {
+        let answer = || {
+            let answer = Status { code: 403, reason: "Forbidden".into(), ..Status::default() };
+            kube::Error::Api(Status { message: "jobs is forbidden".into(), ..answer }.boxed())
+        };
+        let error = PluginError::Api { doing: "list jobs".into(), source: answer() };
+        assert_eq!(told(&error), "cannot list jobs: jobs is forbidden");
+        assert_eq!(told(&answer()), "jobs is forbidden");
+        let refused = watcher::Error::WatchStartFailed(answer());
+        let error = PluginError::Watch { what: "pods".into(), source: refused };
+        let said = told(&error);
+        assert!(said.starts_with("cannot watch pods: ") && said.ends_with(": jobs is forbidden"), "{said}");
+        assert_eq!(said.matches("forbidden").count(), 1, "{said}");
+        let error = PluginError::Log { at: at(), pod: "p".into(), source: io::ErrorKind::BrokenPipe.into() };
+        assert_eq!(told(&error), contract::chain(&error));
     }
 }

@@ -4,7 +4,7 @@ use contract::{Report, regression::PHASES};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
-use super::table::table;
+use super::{args::Scope, cluster::OPERATOR_PODS, table::table};
 use crate::{
     api::{
         ActiveRun, KnownDestination, Run, RunProgress, SnapshotStatus, SyncJob, SyncJobPhase, SyncJobStatus,
@@ -19,7 +19,7 @@ use crate::{
 const NONE: &str = "-";
 
 /// Returns the state of a SyncJob, with a line for each heading. `progress` is the one of its run under way.
-pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> {
+pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>, at: &Scope) -> Vec<String> {
     let status = job.status.clone().unwrap_or_default();
     let (reason, message) = readiness::told(&status).map(|told| (told.reason.into(), told.message)).unzip();
     let last = status.last_run.as_ref();
@@ -40,7 +40,7 @@ pub(super) fn job(job: &SyncJob, progress: Option<&RunProgress>) -> Vec<String> 
     let lines = lines.into_iter().filter_map(|(heading, text)| Some((heading, text?)));
     let mut lines: Vec<String> = lines.map(|(heading, text)| format!("{heading:14}{text}")).collect();
     lines.extend(others(&status));
-    lines.extend(hint(job).map(|hint| format!("hint: {hint}")));
+    lines.extend(hint(job, at).map(|hint| format!("hint: {hint}")));
     lines
 }
 
@@ -233,14 +233,12 @@ fn next_run(job: &SyncJob) -> String {
 }
 
 /// Returns the command to continue with, if the SyncJob has a problem or is suspended.
-fn hint(job: &SyncJob) -> Option<String> {
+fn hint(job: &SyncJob, at: &Scope) -> Option<String> {
     let status = job.status.clone().unwrap_or_default();
-    let command = |words: &str| {
-        format!("kubectl volferry {words} -n {} {}", job.namespace().unwrap_or_default(), job.name_any())
-    };
+    let flags = at.flags_in(&job.namespace().unwrap_or_default());
+    let command = |words: &str| format!("kubectl volferry {words}{flags} {}", job.name_any());
     if status.observed_generation < job.metadata.generation && status.active_run.is_none() {
-        let operator =
-            "kubectl get pods -A -l app.kubernetes.io/name=volferry,app.kubernetes.io/component=controller";
+        let operator = format!("kubectl get pods -A -l {OPERATOR_PODS}{}", at.cluster_flags());
         return Some(format!("the operator has not seen this spec yet; see whether it runs: {operator}"));
     }
     if job.spec.suspend || restore::held_by(&status).is_some() {

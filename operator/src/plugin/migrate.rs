@@ -19,7 +19,7 @@ pub(super) fn run(command: MigrateCommand, namespace: Option<&String>) -> Result
     };
     for mut draft in drafts {
         draft.namespace = draft.namespace.or_else(|| namespace.cloned());
-        output::lines(&draft.lines().map_err(PluginError::Migrate)?)?;
+        output::yaml(&draft.lines().map_err(PluginError::Migrate)?)?;
     }
     Ok(())
 }

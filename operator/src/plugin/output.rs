@@ -14,6 +14,20 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
+/// Prints lines of YAML on standard output. Their tabs are content, and move no cursor where it should not be.
+pub(super) fn yaml<S: AsRef<str>>(lines: &[S]) -> Result<(), PluginError> {
+    write(yaml_text(lines).as_bytes())
+}
+
+/// Escapes in lines of YAML all control characters but tabs. A serializer leaves no others.
+fn yaml_text<S: AsRef<str>>(lines: &[S]) -> String {
+    let escaped = |line: &S| {
+        let parts: Vec<_> = line.as_ref().split('\t').map(printable).collect();
+        parts.join("\t") + "\n"
+    };
+    lines.iter().map(escaped).collect()
+}
+
 /// Prints lines on standard output.
 pub(super) fn lines<S: AsRef<str>>(lines: &[S]) -> Result<(), PluginError> {
     let text: String = lines.iter().map(|line| printable(line.as_ref()).into_owned() + "\n").collect();
@@ -26,8 +40,8 @@ pub(super) fn object<T: Serialize>(wanted: Output, object: &T) -> Result<bool, P
         Output::Text => return Ok(false),
         Output::Json => json(object)?,
         Output::Yaml => {
-            let yaml = serde_saphyr::to_string(object).map_err(|error| PluginError::Yaml(Box::new(error)))?;
-            lines(&yaml.lines().collect::<Vec<_>>())?;
+            let text = serde_saphyr::to_string(object).map_err(|error| PluginError::Yaml(Box::new(error)))?;
+            yaml(&text.lines().collect::<Vec<_>>())?;
         }
     }
     Ok(true)
@@ -98,6 +112,28 @@ mod tests {
     #[test]
     fn no_text_in_an_object_starts_a_command_to_the_terminal() {
         assert_eq!(without_controls("\"\u{9b}2J é\x7f\""), r#""\u009b2J é\u007f""#);
+    }
+
+    #[test]
+    fn a_text_comes_through_yaml_as_it_is_and_starts_no_command_to_the_terminal() {
+        let folded = "words ".repeat(30) + "a\ttab and more";
+        let texts = [
+            "if x:\n\treturn\n",
+            "\tfirst\n\t\tsecond\t\n\n",
+            "a\r\nb\rc\n",
+            "a\u{85}b\u{2028}c\u{2029}d\n",
+            "\x1b[2J\u{9b}2J\x07\x7f\nnext\n",
+            folded.as_str(),
+        ];
+        for text in texts {
+            let object = serde_json::json!({ "text": text, "list": [{ "text": text }] });
+            let yaml = serde_saphyr::to_string(&object).unwrap();
+            let printed = yaml_text(&yaml.lines().collect::<Vec<_>>());
+            let read: serde_json::Value = serde_saphyr::from_str(&printed).unwrap();
+            assert_eq!(read, object, "{printed}");
+            assert!(!printed.contains(|c: char| c.is_control() && c != '\n' && c != '\t'), "{printed:?}");
+        }
+        assert_eq!(yaml_text(&["# from \x1b[2J\t."]), "# from \\u{1b}[2J\t.\n");
     }
 
     #[test]

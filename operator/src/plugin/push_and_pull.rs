@@ -23,6 +23,7 @@ use super::{
     error::PluginError,
     lost_connection::Tries,
     one_pod::OnePod,
+    quoting::quoted,
 };
 use crate::{signals::Stops, user_pods::one_off_job::ENGINE};
 
@@ -72,7 +73,7 @@ pub(super) async fn run(
     let moved = async {
         let running = tokio::select! {
             running = made.running() => running?,
-            () = stops.next() => return Err(PluginError::Stopped),
+            () = stops.next() => return Err(PluginError::Stopped { is_gone: true }),
         };
         let there = OsString::from(format!("{running}:{}", planned.path()));
         let places = match way {
@@ -82,25 +83,28 @@ pub(super) async fn run(
         sync_again(&line(cluster, sync, places)?, &made, &running, &mut stops).await
     };
     let done = moved.await;
-    done.and(made.remove().await)
+    made.end(done).await
 }
 
 /// Returns the arguments of `volferry`.
 fn line(cluster: &Cluster, sync: &SyncFlags, places: [OsString; 2]) -> Result<Vec<OsString>, PluginError> {
     let own = env::current_exe().map_err(PluginError::OwnPath)?;
-    let context = cluster.context.iter().map(|context| OsString::from(format!("--context={context}")));
-    let namespace = OsString::from(format!("--namespace={}", cluster.namespace));
-    let rsh = [own.into_os_string()].into_iter().chain(context).chain([namespace, "stream".into()]);
-    let rsh = rsh.map(|word| quoted(&word)).collect::<Vec<_>>().join(OsStr::new(" "));
+    let rsh = rsh(own, cluster.scope.kubeconfig.as_deref(), cluster.context.as_deref(), &cluster.namespace);
     let flags = ["--rsh".into(), rsh, "--remote-program".into(), ENGINE.into(), "--link=ssh".into()];
     let all = ["sync".into()].into_iter().chain(sync.flags.iter().cloned()).chain(flags);
     Ok(all.chain(["--".into()]).chain(places).collect())
 }
 
-/// Quotes a word for `--rsh`.
-fn quoted(word: &OsStr) -> OsString {
-    let quote = if word.as_encoded_bytes().contains(&b'\'') { "\"" } else { "'" };
-    [OsStr::new(quote), word, OsStr::new(quote)].into_iter().collect()
+/// Returns the command that takes the place of ssh. It names the cluster that the pod is in: by the time that a lost
+/// connection is opened again, another context of the kubeconfig may be the current one.
+fn rsh(own: PathBuf, kubeconfig: Option<&Path>, context: Option<&str>, namespace: &str) -> OsString {
+    let flag = |name: &str, value: &OsStr| [OsStr::new(name), value].into_iter().collect::<OsString>();
+    let kubeconfig = kubeconfig.map(|file| flag("--kubeconfig=", file.as_os_str()));
+    let context = context.map(|context| flag("--context=", OsStr::new(context)));
+    let namespace = flag("--namespace=", OsStr::new(namespace));
+    let flags = kubeconfig.into_iter().chain(context).chain([namespace, "stream".into()]);
+    let words = [own.into_os_string()].into_iter().chain(flags);
+    words.map(|word| quoted(&word)).collect::<Vec<_>>().join(OsStr::new(" "))
 }
 
 /// Runs `volferry`, and again as long as only the connection is lost.
@@ -128,7 +132,7 @@ async fn sync_again(
         }
         tokio::select! {
             () = tries.pause() => {}
-            () = stops.next() => return Err(PluginError::Stopped),
+            () = stops.next() => return Err(PluginError::Stopped { is_gone: true }),
         }
     }
 }
@@ -170,8 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_with_blanks_or_quotes_stays_one() {
-        assert_eq!(quoted(OsStr::new("/a b/c")), "'/a b/c'");
-        assert_eq!(quoted(OsStr::new("it's")), "\"it's\"");
+    fn the_command_in_the_place_of_ssh_names_the_kubeconfig_and_the_context() {
+        let file = Some(Path::new("/home/me/my kube"));
+        let full = rsh("/bin/kubectl-volferry".into(), file, Some("far"), "prod");
+        let flags = "'--kubeconfig=/home/me/my kube' --context=far --namespace=prod stream";
+        assert_eq!(full, OsString::from(format!("/bin/kubectl-volferry {flags}")));
+        assert_eq!(rsh("/p".into(), None, None, "prod"), "/p --namespace=prod stream");
     }
 }

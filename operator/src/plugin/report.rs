@@ -12,7 +12,12 @@ use kube::ResourceExt as _;
 use thiserror::Error;
 use trend::{FormFlags, Reports, TrendError};
 
-use super::{args::Scope, cluster::Cluster, error::PluginError, lines, output};
+use super::{
+    args::Scope,
+    cluster::Cluster,
+    error::{PluginError, told},
+    lines, output,
+};
 use crate::api::{
     RunCause, SyncRun,
     manifest_file::{ManifestFileError, objects},
@@ -51,14 +56,18 @@ enum ReportError {
 
 impl ReportError {
     /// Returns what the user can do next.
-    fn hint(&self) -> Option<String> {
+    fn hint(&self, typed: &Scope) -> Option<String> {
         match self {
-            Self::File(_) | Self::Parse { .. } => {
-                Some("`kubectl get syncruns -o yaml` prints what this command reads".into())
-            }
-            Self::Nothing => Some("`kubectl get syncruns -A` lists those of all namespaces".into()),
+            Self::File(_) | Self::Parse { .. } => Some(format!(
+                "`kubectl get syncruns{} -o yaml` prints what this command reads",
+                typed.flags()
+            )),
+            Self::Nothing => Some(format!(
+                "`kubectl get syncruns -A{}` lists those of all namespaces",
+                typed.cluster_flags()
+            )),
             Self::SeveralJobs(_) => Some("choose one of them with --job".into()),
-            Self::Cluster(error) => Some(error.hint()),
+            Self::Cluster(error) => Some(error.hint(typed)),
             Self::Trend(_) => None,
         }
     }
@@ -66,12 +75,13 @@ impl ReportError {
 
 /// Prints the report of the runs, in the requested form. An error goes to standard error, and the exit code is 1.
 pub async fn run(args: ReportArgs) -> ExitCode {
+    let typed = args.scope.clone();
     match print_reports(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(ReportError::Trend(error)) if error.is_gone_reader() => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!("error: {}", contract::chain(&error)));
-            error.hint().into_iter().for_each(|hint| output::complain(&format!("hint: {hint}")));
+            output::complain(&format!("error: {}", told(&error)));
+            error.hint(&typed).into_iter().for_each(|hint| output::complain(&format!("hint: {hint}")));
             ExitCode::FAILURE
         }
     }

@@ -13,7 +13,7 @@ use tokio::{net::unix::pipe, time::timeout};
 
 use super::{
     cluster::Cluster,
-    error::PluginError,
+    error::{PluginError, told},
     exec_stream::{ExecStream, LOST, pass_on},
     one_pod::show_errors,
     output,
@@ -28,7 +28,7 @@ pub(super) async fn run(cluster: &Cluster, pod: &str, command: &str) -> Result<(
     let status = match join(cluster, pod, command).await {
         Ok(status) => status,
         Err(error) => {
-            output::complain(&contract::chain(&error));
+            output::complain(&told(&error));
             LOST
         }
     };

@@ -15,7 +15,11 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{cluster::Cluster, error::PluginError, output, top_table};
+use super::{
+    cluster::Cluster,
+    error::{PluginError, told},
+    output, top_table,
+};
 use crate::{
     api::{SyncJob, SyncRun},
     signals::Stops,
@@ -54,7 +58,7 @@ pub(super) async fn run(cluster: &Cluster, all_namespaces: bool, once: bool) -> 
             () = stops.next() => return Ok(()),
             _ = ticks.tick() => screen.show(trouble.iter().cloned().chain(lines()))?,
             change = changes.next() => trouble = change.and_then(Result::err).map(|error| {
-                format!("The API server does not answer, and is asked again: {}", contract::chain(&error))
+                format!("The API server does not answer, and is asked again: {}", told(&error))
             }),
         }
     }

@@ -76,10 +76,11 @@ pub(crate) fn standing(job: &SyncJob, status: &SyncJobStatus) -> JobState {
 }
 
 /// Returns the time by which a job with a schedule has to succeed, first or again, for the metrics; `None` while the
-/// job is suspended, because no run starts then.
+/// job is suspended or held back by a restore, because its schedule starts no run then.
 fn success_deadline(job: &SyncJob, status: &SyncJobStatus) -> Option<Timestamp> {
     let since = status.last_success_time.as_ref().or(job.metadata.creation_timestamp.as_ref())?;
-    let schedule = job.spec.schedule.as_ref().filter(|_| !job.spec.suspend)?;
+    let is_held = job.spec.suspend || conditions::is_true(&status.conditions, conditions::RESTORED);
+    let schedule = job.spec.schedule.as_ref().filter(|_| !is_held)?;
     Schedule::new(schedule).ok()?.deadline(&job.uid().unwrap_or_default(), since.0)
 }
 
@@ -92,6 +93,7 @@ fn newest_snapshot(status: &SyncJobStatus) -> Option<Timestamp> {
 mod tests {
     use contract::RunResult;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::json;
 
     use super::*;
     use crate::api::SyncJobSpec;
@@ -116,6 +118,23 @@ mod tests {
         let there = standing(&job, &corrected);
         assert_eq!((there.failed, there.success_deadline_s), (false, None));
         assert!(there.suspended);
+    }
+
+    #[test]
+    fn a_job_that_a_restore_holds_back_has_no_deadline_until_it_is_resumed() {
+        let schedule = crate::api::Schedule { cron: Some("@daily".into()), ..Default::default() };
+        let job = SyncJob::new("web", SyncJobSpec { schedule: Some(schedule), ..SyncJobSpec::default() });
+        let success: Timestamp = "2027-01-06T05:00:00Z".parse().unwrap();
+        let held = |status: &str| {
+            let condition = json!({"type": "Restored", "status": status, "reason": "R", "message": "m",
+                "lastTransitionTime": "2027-01-06T05:00:00Z"});
+            let conditions = vec![serde_json::from_value(condition).unwrap()];
+            let last_success_time = Some(Time(success));
+            let status = SyncJobStatus { last_success_time, conditions, ..SyncJobStatus::default() };
+            let there = standing(&job, &status);
+            (there.held, there.success_deadline_s.is_some())
+        };
+        assert_eq!((held("True"), held("False")), ((true, false), (false, true)));
     }
 
     #[test]

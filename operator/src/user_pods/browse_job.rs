@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::idle_limit;
+use super::{idle_limit, taken_over};
 use crate::{
     api::SyncJob,
     names,
@@ -41,14 +41,16 @@ pub fn job(sink: &Job, of: &SyncJob, timeout_s: i64) -> Option<Job> {
     let pod = template.spec.as_ref()?;
     let syncer = pod.containers.first()?;
     let claim_name = claim(pod, syncer)?;
-    let labels = labels(of, template.metadata.as_ref());
+    let metadata = template.metadata.as_ref();
+    let labels = labels(of, metadata);
+    let pod_labels = taken_over::labels(metadata).into_iter().chain(labels.clone()).collect();
     let is_here = sink.namespace() == of.namespace();
     let owner = is_here.then(|| kube::Resource::controller_owner_ref(of, &())).flatten();
     Some(Job {
         metadata: ObjectMeta {
             generate_name: Some(format!("{}-browse-", names::shorten(&of.name_any(), MAX_STEM))),
             namespace: sink.namespace(),
-            labels: Some(labels.clone()),
+            labels: Some(labels),
             // The SyncJob does not control it, so that the operator takes it for none of its own.
             owner_references: owner.map(|owner| vec![OwnerReference { controller: None, ..owner }]),
             ..ObjectMeta::default()
@@ -58,7 +60,11 @@ pub fn job(sink: &Job, of: &SyncJob, timeout_s: i64) -> Option<Job> {
             active_deadline_seconds: Some(timeout_s),
             ttl_seconds_after_finished: Some(KEPT_S),
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some(pod_labels),
+                    annotations: taken_over::annotations(metadata),
+                    ..ObjectMeta::default()
+                }),
                 spec: Some(pod_spec(pod, syncer, claim_name)),
             },
             ..JobSpec::default()
@@ -129,5 +135,38 @@ fn pod_spec(sink: &PodSpec, syncer: &Container, claim_name: String) -> PodSpec {
         runtime_class_name: sink.runtime_class_name.clone(),
         image_pull_secrets: sink.image_pull_secrets.clone(),
         ..PodSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::user_pods::taken_over::tests::sink;
+
+    #[test]
+    fn the_pod_is_treated_as_those_of_runs_and_found_as_none_of_them() {
+        let of: SyncJob = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "web", "namespace": "prod"},
+            "spec": {
+                "source": {"persistentVolumeClaim": {"claimName": "data"}},
+                "destination": {"persistentVolumeClaim": {"claimName": "copy"}},
+            },
+        }))
+        .unwrap();
+        let made = job(&sink(), &of, 60).unwrap();
+        let template = made.spec.unwrap().template;
+        let pod = template.metadata.unwrap();
+        let labels = pod.labels.unwrap();
+        assert_eq!(labels["sidecar.istio.io/inject"], "false");
+        assert_eq!(
+            (labels["app.kubernetes.io/component"].as_str(), labels["team"].as_str()),
+            ("browse", "web")
+        );
+        assert!(labels.contains_key("volferry.dev/claim-1"), "{labels:?}");
+        assert!(!labels.contains_key(names::LABEL_RUN) && !labels.contains_key("job-name"), "{labels:?}");
+        assert_eq!(pod.annotations.unwrap()["policy"], "strict");
+        let container = &template.spec.unwrap().containers[0];
+        assert_eq!(container.resources, sink().spec.unwrap().template.spec.unwrap().containers[0].resources);
+        assert!(!made.metadata.labels.unwrap().contains_key("team"));
     }
 }

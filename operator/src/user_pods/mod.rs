@@ -5,3 +5,4 @@ pub mod browse_job;
 pub mod hold;
 mod idle_limit;
 pub mod one_off_job;
+mod taken_over;

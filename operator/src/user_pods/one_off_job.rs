@@ -8,15 +8,15 @@ use k8s_openapi::{
     api::{
         batch::v1::{Job, JobSpec},
         core::v1::{
-            Affinity, Container, LocalObjectReference, PersistentVolumeClaim,
-            PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, Volume, VolumeDevice,
+            Affinity, Container, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, PodSpec,
+            PodTemplateSpec, ResourceRequirements, Volume, VolumeDevice,
         },
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::ResourceExt as _;
 
-use super::idle_limit;
+use super::{idle_limit, taken_over};
 use crate::{
     api::PodSecurity,
     names,
@@ -50,8 +50,8 @@ pub struct OneOff<'a> {
     pub side: Side,
     /// The image with both binaries.
     pub image: &'a str,
-    /// The Secrets to pull it with.
-    pub pull_secrets: &'a [LocalObjectReference],
+    /// The pods of a run in the same namespace, if there was one: the pod gets what users want of those.
+    pub like: Option<&'a PodTemplateSpec>,
     /// The kind of user that the pod runs as.
     pub user: PodUser,
     /// The user and groups that were asked for.
@@ -75,12 +75,14 @@ fn is_block(claim: &PersistentVolumeClaim) -> bool {
 /// Builds the Job.
 pub fn job(of: &OneOff<'_>) -> Job {
     let labels = labels(of);
+    let like = of.like.and_then(|template| template.metadata.as_ref());
+    let pod_labels = taken_over::labels(like).into_iter().chain(labels.clone()).collect();
     let stem = names::shorten(&of.claim.name_any(), MAX_STEM);
     Job {
         metadata: ObjectMeta {
             generate_name: Some(format!("{stem}-{}-", of.command)),
             namespace: of.claim.namespace(),
-            labels: Some(labels.clone()),
+            labels: Some(labels),
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
@@ -88,7 +90,11 @@ pub fn job(of: &OneOff<'_>) -> Job {
             active_deadline_seconds: Some(of.timeout_s),
             ttl_seconds_after_finished: Some(KEPT_S),
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some(pod_labels),
+                    annotations: taken_over::annotations(like),
+                    ..ObjectMeta::default()
+                }),
                 spec: Some(pod_spec(of)),
             },
             ..JobSpec::default()
@@ -133,7 +139,7 @@ fn pod_spec(of: &OneOff<'_>) -> PodSpec {
         volumes: Some(volumes(of)),
         affinity: affinity(of),
         tolerations: non_empty(tolerations, Vec::is_empty),
-        image_pull_secrets: non_empty(of.pull_secrets.to_vec(), Vec::is_empty),
+        image_pull_secrets: of.like.and_then(|template| template.spec.as_ref()?.image_pull_secrets.clone()),
         ..PodSpec::default()
     }
 }
@@ -152,13 +158,19 @@ fn container(of: &OneOff<'_>) -> Container {
         image: Some(of.image.into()),
         command: Some(vec![OPERATOR.into()]),
         args: Some(idle_limit::hold_args()),
-        resources: Some(modest_resources()),
+        resources: Some(of.like.and_then(resources).unwrap_or_else(modest_resources)),
         security_context: Some(security::container(of.user == PodUser::Root, of.side)),
         volume_devices: non_empty(devices, Vec::is_empty),
         volume_mounts: Some(mounts),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         ..Container::default()
     }
+}
+
+/// Returns the resources of a run's pod.
+fn resources(like: &PodTemplateSpec) -> Option<ResourceRequirements> {
+    let mut containers = like.spec.iter().flat_map(|pod| &pod.containers);
+    containers.find(|it| it.name == names::CONTAINER)?.resources.clone()
 }
 
 fn is_read_only(of: &OneOff<'_>) -> bool {
@@ -176,4 +188,47 @@ fn volumes(of: &OneOff<'_>) -> Vec<Volume> {
         ..Volume::default()
     };
     vec![data, empty_dir(TMP, None, TMP_SIZE)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::user_pods::taken_over::tests::sink;
+
+    fn made(like: Option<&PodTemplateSpec>) -> Job {
+        let metadata = ObjectMeta { name: Some("data".into()), ..ObjectMeta::default() };
+        let claim = PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() };
+        let wanted = PodSecurity::default();
+        job(&OneOff {
+            claim: &claim,
+            command: "push",
+            side: Side::Sink,
+            image: "mine:1",
+            like,
+            user: PodUser::of(false, false, &wanted),
+            wanted: &wanted,
+            placement: None,
+            timeout_s: 60,
+        })
+    }
+
+    #[test]
+    fn the_pod_is_treated_as_those_of_runs_also_with_another_image() {
+        let like = sink().spec.unwrap().template;
+        let template = made(Some(&like)).spec.unwrap().template;
+        let labels = template.metadata.as_ref().unwrap().labels.clone().unwrap();
+        assert_eq!(
+            (labels["team"].as_str(), labels["app.kubernetes.io/component"].as_str()),
+            ("web", "push")
+        );
+        assert!(!labels.contains_key("job-name") && !labels.contains_key(names::LABEL_TRY), "{labels:?}");
+        assert_eq!(template.metadata.unwrap().annotations.unwrap()["policy"], "strict");
+        let (pod, of_run) = (template.spec.unwrap(), like.spec.unwrap());
+        assert_eq!(pod.image_pull_secrets, of_run.image_pull_secrets);
+        assert_eq!(pod.containers[0].resources, of_run.containers[0].resources);
+        assert_eq!(pod.containers[0].image.as_deref(), Some("mine:1"));
+        let alone = made(None).spec.unwrap().template;
+        assert_eq!(alone.metadata.unwrap().annotations, None);
+        assert_eq!(alone.spec.unwrap().containers[0].resources, Some(modest_resources()));
+    }
 }

@@ -101,7 +101,7 @@ enum Holder {
 /// Finds the entry that a name leads to.
 fn holder(at: EntryAt<'_>) -> io::Result<Holder> {
     let mut holder = Holder::Nobody;
-    for entry in Dir::new(open_child(&at.dir, b".", OFlags::RDONLY)?)? {
+    for entry in Dir::new(open_child(at.dir, b".", OFlags::RDONLY)?)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name == at.name {

@@ -62,5 +62,5 @@ async fn grant(
     let from = Applicant { namespace: own, uid: uid.as_deref(), labels: namespace.labels() };
     let access = if side == Side::Source { GrantAccess::Read } else { GrantAccess::Write };
     let request = Request { side, claim, labels, access, from: &from, now: Timestamp::now() };
-    Ok(judge::grant(side, claim, find_grant::find(&grants.items, request, None)))
+    Ok(judge::grant(side, claim, find_grant::find(&grants.items, request, None), &cluster.scope))
 }

@@ -19,24 +19,31 @@ use crate::{
     fault::Fault,
     grants::{find_grant::Granted, namespace_annotations},
     names,
+    plugin::args::Scope,
     spec::validate::validate,
     volumes::claims::{self, Blocked, Claim},
 };
 
 const ENFORCED: &str = "pod-security.kubernetes.io/enforce";
-const INSTALL: &str =
-    "install the chart: helm install volferry charts/volferry --namespace volferry-system --create-namespace";
 /// The number of restarts from which on a pod of the operator is reported.
 const MANY_RESTARTS: i32 = 3;
 
+/// Returns how to install the chart in the cluster.
+fn install(at: &Scope) -> String {
+    let flags = at.helm_flags();
+    format!(
+        "install the chart: helm install volferry charts/volferry --namespace volferry-system --create-namespace{flags}"
+    )
+}
+
 /// Judges whether the API server serves all kinds.
-pub(super) fn kinds(served: &[String]) -> Finding {
+pub(super) fn kinds(served: &[String], at: &Scope) -> Finding {
     let kinds = ["syncjobs", "syncruns", "syncgrants", "syncjobsets", "syncendpoints"];
     let missing: Vec<_> = kinds.into_iter().filter(|kind| !served.iter().any(|it| it == kind)).collect();
     if missing.is_empty() {
         return Finding::ok("the API server serves all kinds of Volferry");
     }
-    Finding::error(format!("the CRDs of {} are not installed", missing.join(", ")), INSTALL)
+    Finding::error(format!("the CRDs of {} are not installed", missing.join(", ")), install(at))
 }
 
 /// Compares the schema of an installed CRD with the one in this program.
@@ -69,14 +76,14 @@ fn is_same(a: &Value, b: &Value) -> bool {
 }
 
 /// Judges the operator's pods.
-pub(super) fn operator(pods: &[Pod]) -> Vec<Finding> {
+pub(super) fn operator(pods: &[Pod], at: &Scope) -> Vec<Finding> {
     if pods.is_empty() {
-        return vec![Finding::error("no pod of the operator is there", INSTALL)];
+        return vec![Finding::error("no pod of the operator is there", install(at))];
     }
-    pods.iter().map(operator_pod).collect()
+    pods.iter().map(|pod| operator_pod(pod, at)).collect()
 }
 
-fn operator_pod(pod: &Pod) -> Finding {
+fn operator_pod(pod: &Pod, at: &Scope) -> Finding {
     let path = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     let status = pod.status.as_ref();
     let is_ready = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
@@ -84,7 +91,8 @@ fn operator_pod(pod: &Pod) -> Finding {
     let containers = || status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
     let restarts: i32 = containers().map(|container| container.restart_count).sum();
     let images: Vec<_> = containers().map(|container| container.image.as_str()).collect();
-    let logs = format!("kubectl logs -n {} {}", pod.namespace().unwrap_or_default(), pod.name_any());
+    let flags = at.flags_in(&pod.namespace().unwrap_or_default());
+    let logs = format!("kubectl logs{flags} {}", pod.name_any());
     if !is_ready {
         let waits = containers().find_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.clone());
         let why = waits.map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -100,15 +108,15 @@ fn operator_pod(pod: &Pod) -> Finding {
 }
 
 /// Judges whether a namespace admits syncer pods as its annotation demands.
-pub(super) fn namespace(namespace: &Namespace) -> Finding {
-    let name = namespace.name_any();
+pub(super) fn namespace(namespace: &Namespace, at: &Scope) -> Finding {
+    let (name, flags) = (namespace.name_any(), at.cluster_flags());
     let enforced = namespace.labels().get(ENFORCED).map_or("privileged", String::as_str);
     match namespace_annotations::consent(
         namespace.annotations().get(names::ANNOTATION_PRIVILEGED).map(String::as_str),
         &name,
     ) {
         Err(fault) => {
-            Finding::error(fault.message, format!("kubectl annotate --overwrite namespace {name} …"))
+            Finding::error(fault.message, format!("kubectl annotate{flags} --overwrite namespace {name} …"))
         }
         Ok(true) if enforced == "restricted" => Finding::error(
             format!(
@@ -150,7 +158,7 @@ pub(super) fn holder(namespace: &str, lease: Option<&Lease>, now: Timestamp) -> 
 }
 
 /// Returns findings about nodes that are not ready.
-pub(super) fn nodes(nodes: &[Node]) -> Vec<Finding> {
+pub(super) fn nodes(nodes: &[Node], at: &Scope) -> Vec<Finding> {
     let is_ready = |node: &&Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True")
@@ -161,7 +169,7 @@ pub(super) fn nodes(nodes: &[Node]) -> Vec<Finding> {
         let name = node.name_any();
         Finding::warning(
             format!("the node {name} is not ready; pods whose volumes are there cannot start"),
-            format!("kubectl describe node {name}"),
+            format!("kubectl describe node{} {name}", at.cluster_flags()),
         )
     }));
     findings
@@ -186,14 +194,20 @@ pub(super) fn unreadable(name: &str, why: &str) -> Finding {
 }
 
 /// Judges a claim of a SyncJob.
-pub(super) fn claim(claim: &Claim, is_created: bool) -> Finding {
+pub(super) fn claim(claim: &Claim, is_created: bool, at: &Scope) -> Finding {
+    let (namespace, name) = claim.name.split_once('/').unwrap_or_default();
+    let flags = at.flags_in(namespace);
     match claims::check(claim) {
         Ok(()) => Finding::ok(format!("the {} claim {} can be used", end(claim.side), claim.name)),
         Err(_) if claim.found.is_none() && is_created => {
             Finding::note(format!("the {} claim {} will be created", end(claim.side), claim.name))
         }
-        Err(Blocked::Waiting(fault)) => Finding::warning(fault.message, "kubectl describe pvc"),
-        Err(Blocked::Stalled(fault)) => Finding::error(fault.message, "kubectl get pvc,storageclass"),
+        Err(Blocked::Waiting(fault)) => {
+            Finding::warning(fault.message, format!("kubectl describe pvc{flags} {name}"))
+        }
+        Err(Blocked::Stalled(fault)) => {
+            Finding::error(fault.message, format!("kubectl get pvc,storageclass{flags}"))
+        }
     }
 }
 
@@ -202,11 +216,12 @@ pub(super) fn grant(
     side: Side,
     claim: &claim_end::NamespacedClaim,
     found: Result<Granted, Fault>,
+    at: &Scope,
 ) -> Finding {
     let granted = match found {
         Ok(granted) => granted,
         Err(fault) => {
-            let look = format!("kubectl get syncgrants -n {} -o yaml", claim.namespace);
+            let look = format!("kubectl get syncgrants{} -o yaml", at.flags_in(&claim.namespace));
             return Finding::error(fault.message, look);
         }
     };
@@ -219,32 +234,32 @@ pub(super) fn grant(
 }
 
 /// Judges the spec of a SyncJob, its conditions, and its last failed runs.
-pub(super) fn job(job: &SyncJob) -> Vec<Finding> {
+pub(super) fn job(job: &SyncJob, at: &Scope) -> Vec<Finding> {
     let (name, namespace) = (job.name_any(), job.namespace().unwrap_or_default());
+    let flags = at.flags_in(&namespace);
     let status = job.status.clone().unwrap_or_default();
     let mut findings = Vec::new();
     if let Err(error) = validate(&job.spec, &name, &namespace) {
-        findings
-            .push(Finding::error(format!("the spec cannot be run: {error}"), "kubectl explain syncjob.spec"));
+        let explain = format!("kubectl explain{} syncjob.spec", at.cluster_flags());
+        findings.push(Finding::error(format!("the spec cannot be run: {error}"), explain));
     }
     if status.observed_generation < job.metadata.generation && status.active_run.is_none() {
         let text = "the operator has not seen this spec yet";
         findings.push(Finding::warning(text, "see what is said of the operator above"));
     }
     if job.spec.suspend {
-        findings
-            .push(Finding::note(format!("it is suspended: kubectl volferry resume -n {namespace} {name}")));
+        findings.push(Finding::note(format!("it is suspended: kubectl volferry resume{flags} {name}")));
     }
-    findings.extend(raised(&status, &namespace, &name));
-    findings.extend(failed(&status, &namespace));
+    findings.extend(raised(&status, &flags, &name));
+    findings.extend(failed(&status, &flags));
     findings
 }
 
 /// Returns findings about the conditions that a person should look at.
-fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
+fn raised(status: &SyncJobStatus, flags: &str, name: &str) -> Vec<Finding> {
     let has_run = status.last_run.is_some() || status.active_run.is_some();
     let command = if has_run { "logs" } else { "status" };
-    let logs = format!("kubectl volferry {command} -n {namespace} {name}");
+    let logs = format!("kubectl volferry {command}{flags} {name}");
     let is_true =
         |kind| conditions::find(&status.conditions, kind).filter(|condition| condition.status == "True");
     let said = |kind: &str, message: &str| format!("{kind}: {message}");
@@ -253,7 +268,7 @@ fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
         findings.push(Finding::error(said(&condition.type_, &condition.message), logs.clone()));
     }
     if let Some(held) = is_true(conditions::RESTORED) {
-        let resume = format!("kubectl volferry resume -n {namespace} {name}");
+        let resume = format!("kubectl volferry resume{flags} {name}");
         findings.push(Finding::warning(said(conditions::RESTORED, &held.message), resume));
     }
     let others = [
@@ -273,7 +288,7 @@ fn raised(status: &SyncJobStatus, namespace: &str, name: &str) -> Vec<Finding> {
 }
 
 /// Returns a finding about the newest run in the history that did not succeed.
-fn failed(status: &SyncJobStatus, namespace: &str) -> Option<Finding> {
+fn failed(status: &SyncJobStatus, flags: &str) -> Option<Finding> {
     let entry = status.history.iter().find(|entry| entry.result != contract::RunResult::Succeeded)?;
     let reason = entry.reason.as_deref().unwrap_or("no reason");
     let times = status.history.iter().filter(|entry| entry.result != contract::RunResult::Succeeded).count();
@@ -283,7 +298,7 @@ fn failed(status: &SyncJobStatus, namespace: &str) -> Option<Finding> {
             status.history.len(),
             entry.id
         ),
-        format!("kubectl volferry logs -n {namespace} {}", entry.id),
+        format!("kubectl volferry logs{flags} {}", entry.id),
     ))
 }
 

@@ -84,7 +84,7 @@ async fn kinds(cluster: &Cluster) -> Result<Finding, PluginError> {
         Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
         Err(error) => return Err(failed(format!("list the kinds of {version}"))(error)),
     };
-    Ok(judge::kinds(&served))
+    Ok(judge::kinds(&served, &cluster.scope))
 }
 
 async fn schemas(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
@@ -105,19 +105,28 @@ async fn operator(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let pods =
         Api::<Pod>::all(cluster.client.clone()).list(&ListParams::default().labels(OPERATOR_PODS)).await;
     let pods = if_allowed(pods).map_err(failed("list the operator's pods".into()))?;
-    Ok(pods.map_or_else(|| vec![Finding::unseen("the operator's pods")], |pods| judge::operator(&pods.items)))
+    Ok(pods.map_or_else(
+        || vec![Finding::unseen("the operator's pods")],
+        |pods| judge::operator(&pods.items, &cluster.scope),
+    ))
 }
 
 async fn nodes(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let nodes = Api::<Node>::all(cluster.client.clone()).list(&ListParams::default()).await;
     let nodes = if_allowed(nodes).map_err(failed("list nodes".into()))?;
-    Ok(nodes.map_or_else(|| vec![Finding::unseen("the nodes")], |nodes| judge::nodes(&nodes.items)))
+    Ok(nodes.map_or_else(
+        || vec![Finding::unseen("the nodes")],
+        |nodes| judge::nodes(&nodes.items, &cluster.scope),
+    ))
 }
 
 async fn namespace(cluster: &Cluster, name: &str) -> Result<Finding, PluginError> {
     let found = Api::<Namespace>::all(cluster.client.clone()).get(name).await;
     let found = if_allowed(found).map_err(failed(format!("read namespace {name}")))?;
-    Ok(found.map_or_else(|| Finding::unseen(&format!("namespace {name}")), |it| judge::namespace(&it)))
+    Ok(found.map_or_else(
+        || Finding::unseen(&format!("namespace {name}")),
+        |it| judge::namespace(&it, &cluster.scope),
+    ))
 }
 
 async fn holder(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
@@ -131,17 +140,18 @@ async fn holder(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
 }
 
 async fn one_job(cluster: &Cluster, job: &SyncJob) -> Result<Vec<Finding>, PluginError> {
-    let mut findings = judge::job(job);
+    let mut findings = judge::job(job, &cluster.scope);
     let claims = match dereference::claims(&cluster.client, None, job).await {
         Ok(claims) => claims,
         Err(error) if error.is_forbidden() => {
             findings.push(Finding::unseen("its claims"));
             Vec::new()
         }
-        Err(source) => return Err(PluginError::Claims { job: lines::path(job), source }),
+        Err(source) => return Err(PluginError::Claims { at: cluster.at(), job: lines::path(job), source }),
     };
     findings.extend(claims.iter().map(|claim| {
-        judge::claim(claim, claim.side == contract::Side::Sink && job.spec.destination.create.is_some())
+        let is_created = claim.side == contract::Side::Sink && job.spec.destination.create.is_some();
+        judge::claim(claim, is_created, &cluster.scope)
     }));
     findings.extend(abroad::inspect(cluster, job, &claims).await?);
     Ok(findings)

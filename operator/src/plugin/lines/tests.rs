@@ -43,7 +43,7 @@ fn job_in(phase: &str, reason: &str, suspend: bool) -> SyncJob {
 
 #[test]
 fn a_job_that_succeeded_has_its_last_and_its_next_run() {
-    let lines = job(&job_in("Succeeded", "Succeeded", false), None);
+    let lines = job(&job_in("Succeeded", "Succeeded", false), None, &Scope::default());
     assert_eq!(
         lines,
         [
@@ -63,11 +63,15 @@ fn a_job_that_succeeded_has_its_last_and_its_next_run() {
 
 #[test]
 fn a_job_that_needs_somebody_has_a_hint_with_the_command() {
-    let last = |job: &SyncJob| super::job(job, None).pop().unwrap();
-    assert_eq!(last(&job_in("Failed", "NoSpace", false)), "hint: kubectl volferry logs -n prod web");
+    let at = Scope { namespace: Some("dr".into()), context: Some("far".into()), ..Scope::default() };
+    let last = |job: &SyncJob| super::job(job, None, &at).pop().unwrap();
+    assert_eq!(
+        last(&job_in("Failed", "NoSpace", false)),
+        "hint: kubectl volferry logs -n prod --context=far web"
+    );
     let suspended = job_in("Suspended", "Suspended", true);
-    assert_eq!(last(&suspended), "hint: kubectl volferry resume -n prod web");
-    assert!(job(&suspended, None).contains(&"Next run      none while suspended".to_string()));
+    assert_eq!(last(&suspended), "hint: kubectl volferry resume -n prod --context=far web");
+    assert!(job(&suspended, None, &at).contains(&"Next run      none while suspended".to_string()));
     let mut unseen = job_in("Succeeded", "Succeeded", false);
     unseen.metadata.generation = Some(3);
     assert!(last(&unseen).starts_with("hint: the operator has not seen this spec yet"), "{}", last(&unseen));
@@ -87,11 +91,11 @@ fn a_run_in_progress_has_its_stage_and_progress_and_a_suspension_waits_for_its_e
     let progress =
         Progress { phase: Phase::Transfer, files: 1, files_total: 2, bytes: 5, bytes_total: 2048, rate: 5 };
     let of = |run: &str| RunProgress { run: run.into(), progress, ..RunProgress::default() };
-    let lines = job(&running, Some(&of("web-2.retry1")));
+    let lines = job(&running, Some(&of("web-2.retry1")), &Scope::default());
     assert_eq!(lines[1], "State         Running, suspended after this run");
     assert_eq!(lines[3], "Message       Run web-2 is under way.");
     assert_eq!(lines[5], "Run now       web-2, Running, retry 1, Transfer 1/2 files, 5 of 2.0Ki");
-    let lines = job(&running, Some(&of("web-2")));
+    let lines = job(&running, Some(&of("web-2")), &Scope::default());
     assert_eq!(lines[5], "Run now       web-2, Running, retry 1", "progress of an earlier try");
 }
 
@@ -105,7 +109,7 @@ fn conditions_beside_ready_have_lines_of_their_own() {
     condition.type_ = "PerformanceRegressed".into();
     condition.status = "False".into();
     status.conditions.push(condition);
-    let lines = job(&incomplete, None);
+    let lines = job(&incomplete, None, &Scope::default());
     assert!(lines.contains(&"Incomplete: What happened.".to_string()), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.starts_with("PerformanceRegressed")), "{lines:#?}");
 }

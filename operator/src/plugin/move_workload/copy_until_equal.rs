@@ -114,7 +114,10 @@ impl Passes<'_> {
         match waits.until(&self.api(), observed, |_| Standing::Done(())).await? {
             Standing::Waits(why @ Obstacle::Unseen) => Err(PluginError::blocked(
                 format!("SyncJob {name}: {why}"),
-                "`kubectl volferry doctor` looks for the operator; the workload runs as before",
+                format!(
+                    "`kubectl volferry doctor{}` looks for the operator; the workload runs as before",
+                    self.cluster.flags()
+                ),
             )),
             _ => Ok(()),
         }

@@ -55,12 +55,15 @@ pub(super) async fn run(cluster: &Cluster, flags: &MoveFlags) -> Result<(), Plug
         (None, None) => {
             return Err(PluginError::blocked(
                 "the class is missing",
-                "name it with --to-class; `kubectl get storageclass` lists them",
+                format!(
+                    "name it with --to-class; `kubectl get storageclass{}` lists them",
+                    cluster.scope.cluster_flags()
+                ),
             ));
         }
         (Some(mut kept), _) => {
             let is_turned = turn(&mut kept, flags)?;
-            output::lines(&steps::rest(&kept.record, flags.forget))?;
+            output::lines(&steps::rest(&kept.record, flags.forget, &cluster.flags()))?;
             if !flags.apply {
                 return report_unchanged();
             }
@@ -126,7 +129,7 @@ impl Mover<'_> {
             kept.record.stage = kept.record.stage.next();
             self.records.write(kept).await?;
         }
-        output::lines(&steps::end(&kept.record))
+        output::lines(&steps::end(&kept.record, &self.cluster.flags()))
     }
 
     async fn carry_out(&self, kept: &mut Kept) -> Result<(), PluginError> {

@@ -41,8 +41,8 @@ pub(super) fn plan(record: &MoveRecord, verify: bool) -> Vec<String> {
     lines
 }
 
-/// Returns what is left of a move that has begun.
-pub(super) fn rest(record: &MoveRecord, is_forgotten: bool) -> Vec<String> {
+/// Returns what is left of a move that has begun. `flags` lead to its namespace.
+pub(super) fn rest(record: &MoveRecord, is_forgotten: bool, flags: &str) -> Vec<String> {
     let MoveRecord { workload, class, stage, is_back, claims, .. } = record;
     if is_forgotten {
         let kept = claims.iter().filter_map(|claim| kept_volume(record, claim).ok()).collect::<Vec<_>>();
@@ -52,7 +52,7 @@ pub(super) fn rest(record: &MoveRecord, is_forgotten: bool) -> Vec<String> {
         )];
     }
     if *stage == Stage::Moved {
-        return end(record);
+        return end(record, flags);
     }
     if !*is_back {
         return vec![format!("The move of {workload} to storage class {class} goes on: {}.", doing(record))];
@@ -81,7 +81,7 @@ pub(super) fn doing(record: &MoveRecord) -> String {
 }
 
 /// Returns how a move ended.
-pub(super) fn end(record: &MoveRecord) -> Vec<String> {
+pub(super) fn end(record: &MoveRecord, flags: &str) -> Vec<String> {
     let MoveRecord { workload, class, is_back, claims, .. } = record;
     let mut lines = vec![if *is_back {
         format!("{workload} is on its old volumes again.")
@@ -94,7 +94,7 @@ pub(super) fn end(record: &MoveRecord) -> Vec<String> {
         }
     }
     let back = if *is_back { "" } else { "`--back` goes back to them; " };
-    lines.push(format!("{back}`kubectl volferry move {workload} --forget --apply` lets go of them."));
+    lines.push(format!("{back}`kubectl volferry move{flags} {workload} --forget --apply` lets go of them."));
     lines
 }
 

@@ -13,6 +13,7 @@ use kube::{
 use serde_json::{Map, Value, json};
 
 use super::super::{
+    args::Scope,
     claim_pod::users,
     cluster::{Cluster, failed},
     error::PluginError,
@@ -49,7 +50,7 @@ pub(super) async fn inspect(
     let is_lazy = is_lazy(cluster, class).await?;
     let claims = claims(cluster).await?;
     let found = of_workload(workload.name.kind, &object, &claims);
-    let wanted = chosen(&found, flags, class)?;
+    let wanted = chosen(&found, flags, class, &cluster.scope)?;
     let pods = workload.pods().await?;
     let controllers = workload.controllers(&object).await?;
     let moved = wanted.iter().map(|(claim, _)| {
@@ -104,7 +105,7 @@ async fn is_lazy(cluster: &Cluster, class: &str) -> Result<bool, PluginError> {
     let missing = || {
         PluginError::blocked(
             format!("there is no StorageClass {class}"),
-            "`kubectl get storageclass` lists them",
+            format!("`kubectl get storageclass{}` lists them", cluster.scope.cluster_flags()),
         )
     };
     Ok(found.ok_or_else(missing)?.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"))
@@ -145,11 +146,12 @@ fn of_workload<'a>(
     found.collect()
 }
 
-/// Returns the claims that the flags choose and that have another class.
+/// Returns the claims that the flags choose and that have another class. `at` is where they are.
 fn chosen<'a>(
     found: &[TemplatedClaim<'a>],
     flags: &MoveFlags,
     class: &str,
+    at: &Scope,
 ) -> Result<Vec<TemplatedClaim<'a>>, PluginError> {
     let is_named = |(claim, template): &TemplatedClaim<'_>, name: &String| {
         claim.name_any() == *name || template.as_ref() == Some(name)
@@ -171,7 +173,8 @@ fn chosen<'a>(
     let chosen: Vec<_> = found.iter().filter(is_chosen).filter(has_other).cloned().collect();
     if chosen.is_empty() {
         let why = format!("{} has no claim of another class than {class}", flags.workload);
-        return Err(PluginError::blocked(why, "`kubectl get pvc` lists the claims with their classes"));
+        let hint = format!("`kubectl get pvc{}` lists the claims with their classes", at.flags());
+        return Err(PluginError::blocked(why, hint));
     }
     Ok(chosen)
 }

@@ -11,7 +11,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::super::{await_object::await_condition, cluster::failed, error::PluginError};
+use super::super::{
+    await_object::await_condition,
+    cluster::failed,
+    error::{PluginError, told},
+};
 
 /// How long a step of the cluster may take.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +31,9 @@ impl Patience {
         let hint = "what is done stays; run the same command again once that is out of the way";
         match timeout(self.0, step).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(PluginError::blocked(format!("cannot wait until {until}: {error}"), hint)),
+            Ok(Err(error)) => {
+                Err(PluginError::blocked(format!("cannot wait until {until}: {}", told(&error)), hint))
+            }
             Err(_) => Err(PluginError::blocked(format!("waited in vain until {until}"), hint)),
         }
     }

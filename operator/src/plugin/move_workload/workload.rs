@@ -55,7 +55,8 @@ impl<'a> Workload<'a> {
     }
 
     pub(super) async fn existing(&self) -> Result<DynamicObject, PluginError> {
-        let hint = "`kubectl get statefulset,deployment` lists those of the namespace";
+        let flags = self.cluster.flags();
+        let hint = format!("`kubectl get statefulset,deployment{flags}` lists those of the namespace");
         self.get().await?.ok_or_else(|| PluginError::blocked(format!("there is no {}", self.path()), hint))
     }
 

@@ -21,7 +21,8 @@ pub(super) async fn check(cluster: &Cluster, claims: &[MovedClaim]) -> Result<()
         let path = format!("SyncJob {own}/{}", job.name_any());
         if !job.spec.suspend {
             let why = format!("{path} writes to claim {}", moved.claim_name);
-            let hint = format!("`kubectl volferry suspend -n {own} {}` lets it wait", job.name_any());
+            let flags = cluster.scope.flags_in(&own);
+            let hint = format!("`kubectl volferry suspend{flags} {}` lets it wait", job.name_any());
             return Err(PluginError::blocked(why, hint));
         }
         if job.status.as_ref().is_some_and(|status| status.active_run.is_some()) {

@@ -66,7 +66,7 @@ fn print(flags: &PairFlags, made: &MadeFlags) -> Result<(), PluginError> {
          this SyncJob's status.identity.publicKey among its peers; --apply does all that."
     );
     lines.extend(document(&notes, &manifests::job(flags, None))?);
-    output::lines(&lines)
+    output::yaml(&lines)
 }
 
 /// Says what has been done. Standard output is for manifests.
@@ -151,9 +151,8 @@ impl<'a> PairedClusters<'a> {
         let key = self.waits().key(&self.jobs, None).await?;
         self.change_peers(endpoint, |peers| with_key(peers, &self.peer(&job), key)).await?;
         say("the SyncJob's key is among the endpoint's peers");
-        let (namespace, name) = (&self.dials.namespace, self.name);
-        let goes_on =
-            || format!("the first run goes on; `kubectl volferry status -n {namespace} {name}` shows it");
+        let (flags, name) = (self.dials.flags(), self.name);
+        let goes_on = || format!("the first run goes on; `kubectl volferry status{flags} {name}` shows it");
         say(&self.waits().run(&self.jobs).await?.unwrap_or_else(goes_on));
         Ok(())
     }

@@ -129,10 +129,10 @@ pub(super) async fn run(
     let made = planned.make(dials).await?;
     let tried = tokio::select! {
         tried = try_all(&made, served, offered) => tried,
-        () = stops.next() => Err(PluginError::Stopped),
+        () = stops.next() => Err(PluginError::Stopped { is_gone: true }),
         () = sleep(flags.timeout) => Err(PluginError::TooLong { after: human::duration(flags.timeout) }),
     };
-    tried.and(made.remove().await)
+    made.end(tried).await
 }
 
 async fn try_all(made: &OnePod, served: &RemoteEnd, offered: &[ServiceProtocol]) -> Result<(), PluginError> {

@@ -8,6 +8,10 @@ fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
+fn at() -> Scope {
+    Scope { namespace: Some("prod".into()), context: Some("far".into()), ..Scope::default() }
+}
+
 fn pod(ready: &str, restarts: i32, state: &Value) -> Pod {
     read(json!({
         "metadata": {"name": "op", "namespace": "sys"},
@@ -25,12 +29,15 @@ fn pod(ready: &str, restarts: i32, state: &Value) -> Pod {
 fn missing_kinds_are_named() {
     let served = ["syncjobs", "syncjobs/status"].map(String::from);
     assert_eq!(
-        kinds(&served).lines()[0],
+        kinds(&served, &at()).lines()[0],
         "error: the CRDs of syncruns, syncgrants, syncjobsets, syncendpoints are not installed"
     );
     assert_eq!(
-        kinds(&["syncjobs", "syncruns", "syncgrants", "syncjobsets", "syncendpoints"].map(String::from))
-            .severity,
+        kinds(
+            &["syncjobs", "syncruns", "syncgrants", "syncjobsets", "syncendpoints"].map(String::from),
+            &at()
+        )
+        .severity,
         Severity::Ok
     );
 }
@@ -48,18 +55,21 @@ fn a_crd_of_another_version_is_found() {
 
 #[test]
 fn the_operators_pods_are_judged() {
-    assert_eq!(operator(&[])[0].lines()[0], "error: no pod of the operator is there");
-    let said = |pod: Pod| operator(&[pod])[0].lines();
+    let missing = operator(&[], &at())[0].lines();
+    assert_eq!(missing[0], "error: no pod of the operator is there");
+    assert!(missing[1].ends_with("--create-namespace --kube-context=far"), "{missing:?}");
+    let said = |pod: Pod| operator(&[pod], &at())[0].lines();
     assert_eq!(said(pod("True", 0, &json!({}))), ["ok: the operator's pod sys/op is ready (volferry:1)"]);
     let waiting = said(pod("False", 0, &json!({"waiting": {"reason": "ImagePullBackOff"}})));
     assert_eq!(waiting[0], "error: the operator's pod sys/op is not ready (ImagePullBackOff)");
-    assert!(said(pod("True", 9, &json!({})))[1].ends_with("--previous"));
+    assert!(said(pod("True", 9, &json!({})))[1].ends_with("kubectl logs -n sys --context=far op --previous"));
 }
 
 #[test]
 fn a_namespace_that_refuses_root_pods_is_an_error() {
     let judged = |labels: Value, annotations: Value| {
-        namespace(&read(json!({"metadata": {"name": "prod", "labels": labels, "annotations": annotations}})))
+        let read = read(json!({"metadata": {"name": "prod", "labels": labels, "annotations": annotations}}));
+        namespace(&read, &at())
     };
     let root = json!({names::ANNOTATION_PRIVILEGED: "true"});
     assert_eq!(judged(json!({ENFORCED: "restricted"}), root.clone()).severity, Severity::Error);
@@ -75,9 +85,10 @@ fn nodes_that_are_not_ready_are_named() {
             json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
         )
     };
-    let findings = nodes(&[node("a", "True"), node("b", "Unknown")]);
+    let findings = nodes(&[node("a", "True"), node("b", "Unknown")], &at());
     assert_eq!(findings[0].text, "1 of 2 nodes are ready");
     assert!(findings[1].text.starts_with("the node b is not ready"), "{findings:?}");
+    assert_eq!(findings[1].hint.as_deref(), Some("kubectl describe node --context=far b"));
 }
 
 #[test]
@@ -98,9 +109,10 @@ fn a_claim_that_will_be_created_is_no_error() {
         found: None,
         class: claims::Class::Unknown,
     };
-    assert_eq!(claim(&missing, true).severity, Severity::Note);
-    let refused = claim(&missing, false);
+    assert_eq!(claim(&missing, true, &at()).severity, Severity::Note);
+    let refused = claim(&missing, false, &at());
     assert!(refused.severity == Severity::Error && refused.text.contains("prod/copy"), "{refused:?}");
+    assert_eq!(refused.hint.as_deref(), Some("kubectl get pvc,storageclass -n prod --context=far"));
 }
 
 #[test]
@@ -126,7 +138,8 @@ fn a_job_tells_of_its_spec_its_conditions_and_its_failures() {
             ],
         },
     }));
-    let said: Vec<String> = job(&whole).iter().map(|finding| finding.lines()[0].clone()).collect();
+    let said: Vec<String> =
+        job(&whole, &Scope::default()).iter().map(|finding| finding.lines()[0].clone()).collect();
     assert!(
         said[0].starts_with("error: the spec cannot be run: ")
             && said[0].contains("overlaps with the source"),

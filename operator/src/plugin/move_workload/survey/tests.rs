@@ -50,12 +50,20 @@ fn the_claims_of_templates_and_volumes_are_found_and_chosen() {
         |found: &[TemplatedClaim<'_>]| found.iter().map(|(claim, _)| claim.name_any()).collect::<Vec<_>>();
     assert_eq!(shown(&found), ["data-db-0", "data-db-11", "wal-db-0", "shared"]);
     assert_eq!(shown(&of_workload(WorkloadKind::Deployment, &db, &claims)), ["shared"]);
-    assert_eq!(shown(&chosen(&found, &flags(&[]), "fast").unwrap()), ["data-db-0", "wal-db-0", "shared"]);
-    assert_eq!(shown(&chosen(&found, &flags(&["data", "shared"]), "fast").unwrap()), ["data-db-0", "shared"]);
-    let error = chosen(&found, &flags(&["cache"]), "fast").unwrap_err();
+    let at = Scope { namespace: Some("prod".into()), ..Scope::default() };
+    assert_eq!(
+        shown(&chosen(&found, &flags(&[]), "fast", &at).unwrap()),
+        ["data-db-0", "wal-db-0", "shared"]
+    );
+    assert_eq!(
+        shown(&chosen(&found, &flags(&["data", "shared"]), "fast", &at).unwrap()),
+        ["data-db-0", "shared"]
+    );
+    let error = chosen(&found, &flags(&["cache"]), "fast", &at).unwrap_err();
     assert_eq!(error.to_string(), "statefulset/db has no claim or template cache");
-    assert!(error.hint().contains("wal-db-0"), "{}", error.hint());
-    assert!(chosen(&found, &flags(&["data-db-11"]), "fast").is_err(), "it has that class already");
+    assert!(error.hint(&at).contains("wal-db-0"), "{}", error.hint(&at));
+    let error = chosen(&found, &flags(&["data-db-11"]), "fast", &at).unwrap_err();
+    assert!(error.hint(&at).starts_with("`kubectl get pvc -n prod`"), "it has that class already: {error}");
 }
 
 #[test]
