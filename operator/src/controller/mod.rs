@@ -23,4 +23,5 @@ pub(crate) mod reconcile_timeout;
 pub mod serve;
 pub mod stores;
 pub(crate) mod view;
+pub(crate) mod watch_health;
 pub(crate) mod watches;

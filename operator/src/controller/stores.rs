@@ -14,7 +14,6 @@ use std::{
     },
 };
 
-use contract::chain;
 use futures::{
     StreamExt as _,
     stream::{self, BoxStream},
@@ -39,6 +38,7 @@ use tokio::sync::watch;
 use super::{
     owner_index::{self, OwnerIndex},
     read::{Guarded, GuardedEndpoint, GuardedGrant, GuardedRun, GuardedSet},
+    watch_health::{failure, listing_anew},
 };
 use crate::{
     api::{GROUP, Stage, SyncGrant, SyncGrantSpec, SyncRun, SyncRunSpec, SyncRunStatus},
@@ -308,34 +308,6 @@ impl<K: Watchable> Feed<K> {
         events.iter().for_each(|event| self.writer.apply_watcher_event(event));
         self.listings[scope].reach();
         events
-    }
-}
-
-/// Passes the events of a watch on, and begins another one, with its list, after it could not be resumed. A watch that
-/// is resumed says so by no event, and would count as failing until an object changes.
-fn listing_anew<K: 'static>(
-    watch: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
-) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
-    let events = stream::unfold((watch(), watch), async |(mut events, watch)| {
-        let event = events.next().await?;
-        if let Err(watcher::Error::WatchStartFailed(_)) = event {
-            events = watch();
-        }
-        Some((event, (events, watch)))
-    });
-    events.boxed()
-}
-
-/// Returns what an event says of whether its watch works: `Some(None)` if it does, `Some` with the error if the API
-/// server refuses it, and `None` if neither is known, as when a connection ends.
-fn failure<K>(event: &watcher::Result<watcher::Event<K>>) -> Option<Option<String>> {
-    match event {
-        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => None,
-        Ok(_) => Some(None),
-        Err(error @ (watcher::Error::InitialListFailed(_) | watcher::Error::WatchStartFailed(_))) => {
-            Some(Some(chain(error)))
-        }
-        Err(_) => None,
     }
 }
 

@@ -15,6 +15,7 @@ mod in_place;
 mod make_durable;
 mod metadata;
 mod publish_files;
+mod refuse_own_names;
 mod remove_old_versions;
 mod special_entries;
 mod staging;

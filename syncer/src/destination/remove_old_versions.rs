@@ -128,7 +128,7 @@ impl Retire {
     /// Renames an entry that is not a folder over the one at `to`, if there is one. `is_large` says that freeing the
     /// old version may take long; it is then freed in the background.
     pub(super) fn rename_over(&self, from: EntryAt<'_>, to: EntryAt<'_>, is_large: bool) -> io::Result<()> {
-        let _turn = self.case.turn(to)?;
+        let _turn = if to.is_new { self.case.turn(to.dir, to.name)? } else { None };
         let replaced = is_large.then(|| hold_to_free(to)).flatten();
         if self.is_no_old_version(from, to) {
             from.rename(to)?;
