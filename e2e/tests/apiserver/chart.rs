@@ -421,7 +421,7 @@ fn who_may_edit_or_view_syncjobs_of_a_confined_release_is_up_to_each_namespace()
         let is_it = |it: &&Value| it["metadata"]["name"] == format!("ops.volferry-operator-{of}");
         cluster.iter().find(is_it).unwrap()["rules"].as_array().unwrap().clone()
     };
-    let confined = render(&["watchNamespaces={prod,test}", "rbac.aggregate=false"]).unwrap();
+    let confined = render(&["watchNamespaces={prod,test}"]).unwrap();
     assert!(!confined.iter().any(|it| it["kind"] == "ClusterRole"));
     for namespace in ["prod", "test"] {
         let role = |of: &str| {
@@ -439,6 +439,9 @@ fn who_may_edit_or_view_syncjobs_of_a_confined_release_is_up_to_each_namespace()
     }
     let mut bound = confined.iter().filter_map(|it| it["roleRef"]["name"].as_str());
     assert!(bound.all(|name| !name.ends_with("-edit") && !name.ends_with("-view")));
-    let without = render(&["watchNamespaces={prod,test}", "rbac.create=false"]).unwrap();
-    assert!(!without.iter().any(|it| it["kind"] == "Role"));
+    for (refused, roles) in [("rbac.create=false", 0), ("rbac.aggregate=false", 2)] {
+        let without = render(&["watchNamespaces={prod,test}", refused]).unwrap();
+        let roles_of = |it: &&Value| it["kind"] == "Role" && it["metadata"]["namespace"] != "ops";
+        assert_eq!(without.iter().filter(roles_of).count(), roles, "{refused}: those of the operator alone");
+    }
 }

@@ -142,7 +142,8 @@ pub struct SyncJobSetStatus {
     /// How many of them need a person, or their last run failed.
     #[serde(default)]
     pub failed: i32,
-    /// The number of SyncJobs that stay although their claim is gone or does not match any more.
+    /// The number of SyncJobs that stay although their claim is gone or does not match any more, or the template gives
+    /// its SyncJob another name.
     #[serde(default)]
     pub kept: i32,
     /// The SyncJob to look at first. Absent while none has failed.

@@ -27,7 +27,7 @@ use super::{
     recent::Recent,
     reconcile::{on_error, reconcile},
     reconcile_timeout::TIMEOUT,
-    stores::{Known, watched, watched_by},
+    stores::{Known, WatchError, watched, watched_by},
     watches::{Controllers, Feeds, Watches, await_api, controllers},
 };
 use crate::{
@@ -334,9 +334,8 @@ async fn work(prepared: Prepared, stop: impl Future<Output = ()>) -> Result<(), 
     });
     // Without a limit, as nothing is reconciled while the limit is reached.
     let reconciled = jobs.run(reconcile, on_error, context.clone());
-    let room = Semaphore::new(GONE_AT_ONCE);
-    let mut reconciling =
-        pin!(reconciled.for_each_concurrent(None, |done| see_to_missing(&context, &room, done)));
+    let room = Arc::new(Semaphore::new(GONE_AT_ONCE));
+    let mut reconciling = pin!(reconciled.for_each(async |done| see_to_missing(&context, &room, done)));
     context.health.metrics.leads(true);
     let mut pulse = tokio::time::interval(PULSE);
     let (mut stop, mut renewing) = (pin!(stop), pin!(renew(&context)));
@@ -356,49 +355,72 @@ async fn work(prepared: Prepared, stop: impl Future<Output = ()>) -> Result<(), 
     Ok(())
 }
 
-/// Lets the SyncJob of a reconciliation go if it was not there, in no more time than a reconciliation may take.
-async fn see_to_missing(
+/// Forgets the SyncJob of a reconciliation if it was not there, and removes what it has left.
+fn see_to_missing(
     context: &Arc<Context>,
-    room: &Semaphore,
+    room: &Arc<Semaphore>,
     done: Result<(ObjectRef<Guarded>, Action), controller::Error<ReconcileError, watcher::Error>>,
 ) {
     let Err(controller::Error::ObjectNotFound(job)) = done else { return };
+    let (namespace, name) = (job.namespace.unwrap_or_default(), job.name);
+    context.forget(&namespace, &name);
+    // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
+    if context.known.jobs.watches(&namespace) {
+        let key = format!("{namespace}/{name} orphans");
+        context.hooks.spawn_once(key, end_orphans(context.clone(), namespace.clone(), name.clone()));
+        let key = format!("{namespace}/{name} leftovers");
+        context.hooks.spawn_once(key, let_go(context.clone(), room.clone(), namespace, name));
+    }
+}
+
+/// Ends the runs of a SyncJob that is gone whose hook `after` has yet to run.
+async fn end_orphans(context: Arc<Context>, namespace: String, name: String) {
+    if is_held_and_seen(&context, &namespace, Kinds::Runs).await {
+        run_hooks::end_orphans(&context, &namespace, &name, None);
+    }
+}
+
+/// Removes what a SyncJob that is gone has left.
+async fn let_go(context: Arc<Context>, room: Arc<Semaphore>, namespace: String, name: String) {
+    if !is_held_and_seen(&context, &namespace, Kinds::All).await {
+        return;
+    }
+    remove_abroad::clear(&context, &namespace, &name, None);
     // The semaphore is never closed.
     let _slot = room.acquire().await.ok();
-    let (namespace, name) = (job.namespace.unwrap_or_default(), job.name);
-    if timeout(TIMEOUT, let_go(context, &namespace, &name)).await.is_err() {
+    if timeout(TIMEOUT, stray_runs::report(&context, &namespace, &name)).await.is_err() {
         tracing::warn!(namespace, name, "what a SyncJob has left was not seen to in time");
     }
 }
 
-/// Forgets a SyncJob that is gone, and removes what it has left.
-async fn let_go(context: &Arc<Context>, namespace: &str, name: &str) {
-    context.forget(namespace, name);
-    // A Job of a watched namespace may name any other one, whose Lease is none of this operator's business.
-    if context.known.jobs.watches(namespace) && sees_all_left(context, namespace).await {
-        run_hooks::end_orphans(context, namespace, name, None);
-        remove_abroad::clear(context, namespace, name, None);
-        stray_runs::report(context, namespace, name).await;
-    }
+/// What a SyncJob may have left.
+#[derive(Clone, Copy)]
+enum Kinds {
+    Runs,
+    All,
 }
 
-/// Waits until the stores have all that a SyncJob may have left, since nothing asks for it a second time: the first list
-/// of one kind comes before that of another. Returns whether it is this release's.
-async fn sees_all_left(context: &Context, namespace: &str) -> bool {
+/// Waits until the stores have what a SyncJob may have left, since nothing asks for it a second time: the first list of
+/// one kind comes before that of another. Returns whether the namespace is this release's.
+async fn is_held_and_seen(context: &Context, namespace: &str, kinds: Kinds) -> bool {
     loop {
         let error = match context.namespaces.holds(namespace).await {
             Ok(false) => return false,
-            Ok(true) => {
-                let (known, grants) = (context.known.catch_up(namespace), &context.known.grants);
-                match tokio::try_join!(known, grants.catch_up(namespace)) {
-                    Ok(((), ())) => return true,
-                    Err(error) => chain(&error),
-                }
-            }
+            Ok(true) => match caught_up(&context.known, namespace, kinds).await {
+                Ok(()) => return true,
+                Err(error) => chain(&error),
+            },
             Err(error) => chain(&error),
         };
         tracing::debug!(namespace, error, "what a SyncJob has left is seen to later");
         tokio::time::sleep(LEFT_PAUSE).await;
+    }
+}
+
+async fn caught_up(known: &Known, namespace: &str, kinds: Kinds) -> Result<(), WatchError> {
+    match kinds {
+        Kinds::Runs => known.runs.catch_up(namespace).await,
+        Kinds::All => tokio::try_join!(known.catch_up(namespace), known.grants.catch_up(namespace)).map(drop),
     }
 }
 

@@ -247,6 +247,7 @@ impl<'a> View<'a> {
             pairs: self.pairs(),
             leftovers: self.farewell(),
             outdated: self.is_outdated(),
+            overdue: self.active_names.as_ref().and_then(|it| self.found.children.overdue_at(it, self.now)),
             now: self.now,
         }
     }

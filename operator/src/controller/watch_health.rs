@@ -5,19 +5,23 @@ use futures::{
     StreamExt as _,
     stream::{self, BoxStream},
 };
-use kube::runtime::watcher;
+use kube::runtime::watcher::{self, DefaultBackoff};
 
-/// Passes the events of a watch on, and begins another one, with its list, after it could not be resumed. A watch that
-/// is resumed says so by no event, and would count as failing until an object changes.
+/// Passes the events of a watch on, and begins another one, with its list, after it could not be resumed, the later the
+/// more have failed in a row. A watch that is resumed says so by no event, and would count as failing until an object
+/// changes.
 pub(super) fn listing_anew<K: 'static>(
     watch: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
-    let events = stream::unfold((watch(), watch), async |(mut events, watch)| {
-        let event = events.next().await?;
-        if let Err(watcher::Error::WatchStartFailed(_)) = event {
+    let begun = (watch(), watch, DefaultBackoff::default(), false);
+    let events = stream::unfold(begun, async |(mut events, watch, mut backoff, is_lost)| {
+        if is_lost {
+            tokio::time::sleep(backoff.next().unwrap_or_default()).await;
             events = watch();
         }
-        Some((event, (events, watch)))
+        let event = events.next().await?;
+        let is_lost = matches!(event, Err(watcher::Error::WatchStartFailed(_)));
+        Some((event, (events, watch, backoff, is_lost)))
     });
     events.boxed()
 }

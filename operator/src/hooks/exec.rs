@@ -28,6 +28,9 @@ use crate::{
 /// The time between two attempts to start a command.
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// The pauses before `after` is started again where nobody knows how it ended. The command may still run.
+const AGAIN: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
+
 /// Runs the command of a hook in all pods that it selects, in all of them at once, within the hook's timeout. Fails if
 /// the pods cannot be selected, or if the command fails in any of them.
 pub(crate) async fn in_all(
@@ -50,16 +53,15 @@ async fn in_one(api: &Api<Pod>, pod: &Pod, hook: &Hook, point: Point, limit: Dur
     let tail = Mutex::new(VecDeque::new());
     let until = Instant::now() + limit;
     let end = tokio::time::timeout(limit, async {
+        let mut tried = 0;
         loop {
             let process = started(api, pod, hook, point, until).await?;
-            match followed(process, &tail).await {
-                CommandEnd::Code(0) => return Ok(()),
-                CommandEnd::Unknown(_) if point == Point::After && Instant::now() + PAUSE < until => {}
-                CommandEnd::Code(code) => return Err(format!("exit code {code}")),
-                CommandEnd::Unknown(why) => return Err(why),
+            let end = followed(process, &tail).await;
+            match pause_after(&end, point, tried).filter(|pause| Instant::now() + *pause < until) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return end.into_result(),
             }
-            // An application that nobody resumes stays frozen.
-            tokio::time::sleep(PAUSE).await;
+            tried += 1;
         }
     });
     let why = match end.await {
@@ -99,6 +101,23 @@ enum CommandEnd {
     Code(i32),
     /// The connection broke, or the kubelet could not be reached: it may not have begun, and may still run.
     Unknown(String),
+}
+
+impl CommandEnd {
+    fn into_result(self) -> Result<(), String> {
+        match self {
+            Self::Code(0) => Ok(()),
+            Self::Code(code) => Err(format!("exit code {code}")),
+            Self::Unknown(why) => Err(why),
+        }
+    }
+}
+
+/// Returns after which pause a command is started again that was started again this many times: an application that
+/// nobody resumes stays frozen.
+fn pause_after(end: &CommandEnd, point: Point, tried: usize) -> Option<Duration> {
+    let is_lost = matches!(end, CommandEnd::Unknown(_)) && point == Point::After;
+    AGAIN.get(tried).copied().filter(|_| is_lost)
 }
 
 /// Waits for the end of a command, and keeps the last bytes that it prints.
@@ -176,6 +195,17 @@ mod tests {
         let unknown = json!({"status": "Failure", "message": "no such file"});
         assert_eq!(ended(unknown), CommandEnd::Unknown("no such file.".into()));
         assert!(matches!(judged(None), CommandEnd::Unknown(why) if why.contains("may still run")));
+    }
+
+    #[test]
+    fn after_is_started_again_a_few_times_where_nobody_knows_how_it_ended() {
+        let lost = CommandEnd::Unknown("the connection broke".into());
+        let tries = (0..9).filter(|tried| pause_after(&lost, Point::After, *tried).is_some()).count();
+        assert_eq!(tries, AGAIN.len());
+        for end in [CommandEnd::Code(0), CommandEnd::Code(3)] {
+            assert_eq!(pause_after(&end, Point::After, 0), None);
+        }
+        assert_eq!(pause_after(&lost, Point::Before, 0), None);
     }
 
     #[tokio::test]

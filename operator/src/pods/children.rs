@@ -109,6 +109,13 @@ impl Children {
         self.pods_of_try(names).any(pod_state::is_alive)
     }
 
+    /// Returns when the first pod of a try that lives and is being deleted counts as lost; `None` if none does after
+    /// `now`.
+    pub fn overdue_at(&self, names: &TryNames, now: Timestamp) -> Option<Timestamp> {
+        let living = self.pods_of_try(names).filter(|pod| pod_state::is_alive(pod));
+        living.filter_map(pod_state::overdue_at).filter(|at| *at > now).min()
+    }
+
     /// Returns when the last process of a try began, by the kubelets' clocks; `None` unless each of its `count` pods
     /// has begun.
     pub fn ran_since(&self, names: &TryNames, count: usize) -> Option<Timestamp> {

@@ -151,8 +151,12 @@ fn pod_state(end: &EndObjects<'_>, pod: &Pod) -> EndState {
 
 /// Returns whether a pod still exists long after its deletion timestamp, which is the time by which it should be gone.
 pub fn is_overdue(pod: &Pod, now: Timestamp) -> bool {
-    let deadline = pod.metadata.deletion_timestamp.as_ref();
-    deadline.is_some_and(|deadline| now.duration_since(deadline.0) >= OVERDUE)
+    overdue_at(pod).is_some_and(|at| now >= at)
+}
+
+/// Returns when [`is_overdue`] becomes true.
+pub fn overdue_at(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.deletion_timestamp.as_ref()?.0.checked_add(OVERDUE).ok()
 }
 
 /// Returns whether a process of the pod may be running, or may start. The kubelet reports a terminated container before

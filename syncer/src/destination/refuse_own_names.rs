@@ -4,12 +4,11 @@ use std::{os::fd::AsFd as _, sync::atomic::Ordering::Relaxed};
 
 use rustix::fs::AtFlags;
 
-use super::{
-    case_folding::{Holder, holder, is_unclear},
-    destination_error::ApplyError,
-    writable_tree::Destination,
+use super::{destination_error::ApplyError, writable_tree::Destination};
+use crate::{
+    path::{OWN_DIR, display},
+    sys::listed_name::{Holder, holder, is_unclear},
 };
-use crate::path::{OWN_DIR, display};
 
 impl Destination {
     /// Finds out whether the file system folds case, and checks that no name in the source's root is taken for

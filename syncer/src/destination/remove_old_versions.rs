@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use parking_lot::MutexGuard;
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, RenameFlags},
     io::Errno,
@@ -128,7 +129,7 @@ impl Retire {
     /// Renames an entry that is not a folder over the one at `to`, if there is one. `is_large` says that freeing the
     /// old version may take long; it is then freed in the background.
     pub(super) fn rename_over(&self, from: EntryAt<'_>, to: EntryAt<'_>, is_large: bool) -> io::Result<()> {
-        let _turn = if to.is_new { self.case.turn(to.dir, to.name)? } else { None };
+        let _turn = self.turn(to)?;
         let replaced = is_large.then(|| hold_to_free(to)).flatten();
         if self.is_no_old_version(from, to) {
             from.rename(to)?;
@@ -139,6 +140,11 @@ impl Retire {
             let_go(replaced);
         }
         Ok(())
+    }
+
+    /// Checks, before an entry gets its name, that it replaces none whose name differs in case.
+    pub(super) fn turn(&self, to: EntryAt<'_>) -> io::Result<Option<MutexGuard<'_, ()>>> {
+        if to.is_new { self.case.turn(to.dir, to.name) } else { Ok(None) }
     }
 
     /// Returns whether the file at `to` is the new version already, which a run that was cut off put there after it had
@@ -170,11 +176,12 @@ impl Retire {
     }
 
     /// Moves a folder to a name that no entry has.
-    pub(super) fn move_folder(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> Result<(), Errno> {
+    pub(super) fn move_folder(&self, from: EntryAt<'_>, to: EntryAt<'_>) -> io::Result<()> {
+        let _turn = self.case.turn(to.dir, to.name)?;
         match from.rename_with(to, RenameFlags::NOREPLACE) {
             // Not every file system has the flag; no entry had the name when the plan was made.
-            Err(Errno::INVAL | Errno::NOSYS) => from.rename(to),
-            result => result,
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(from.rename(to)?),
+            result => Ok(result?),
         }
     }
 

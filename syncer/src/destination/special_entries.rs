@@ -53,9 +53,12 @@ pub(super) fn link(
     if owner.is_some_and(|owner| owner.uid != there.st_uid) {
         return Err(io::Error::other("the file that it is a name of was replaced by another user's"));
     }
-    match link_held(held.as_fd(), link.dir, link.name) {
-        Err(Errno::EXIST) => {}
-        result => return Ok(result?),
+    {
+        let _turn = retire.turn(link)?;
+        match link_held(held.as_fd(), link.dir, link.name) {
+            Err(Errno::EXIST) => {}
+            result => return Ok(result?),
+        }
     }
     state.beside_or_in_staging(link.dir, |at, first| {
         let made = EntryAt::staged(at, first.as_bytes());

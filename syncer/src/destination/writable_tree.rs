@@ -162,7 +162,20 @@ impl Destination {
     /// it: it has to have this `inode` number, or without a number, as for a new one, belong to this process's user.
     pub fn known_dir(&self, path: &RelPath, inode: Option<u64>) -> io::Result<OwnedFd> {
         let dir = self.root.dir(path)?;
+        if inode.is_none() && self.retire.case.folds() {
+            self.check_new_path(path)?;
+        }
         self.check_known(dir.as_fd(), inode).map(|_| dir)
+    }
+
+    /// Checks that each part of the path of a new folder is listed as it is.
+    fn check_new_path(&self, path: &RelPath) -> io::Result<()> {
+        let mut at = path.clone();
+        while let Some((parent, name)) = at.split_last() {
+            self.retire.case.check_new(self.root.dir(&parent)?.as_fd(), name)?;
+            at = parent;
+        }
+        Ok(())
     }
 
     /// Checks an open directory as [`Self::known_dir`] does. Returns its inode number.

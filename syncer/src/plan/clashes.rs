@@ -6,7 +6,14 @@ use std::os::fd::AsFd as _;
 use rustix::fs::{AtFlags, statat};
 
 use super::planned::{Compared, PlannedDir, path_in};
-use crate::{compare_entries::Step, sys::root::Root, tree::Tree};
+use crate::{
+    compare_entries::Step,
+    sys::{
+        listed_name::{Holder, holder},
+        root::Root,
+    },
+    tree::Tree,
+};
 
 /// Removes the steps of such entries, and the directories below them, from a plan. Where the destination cannot be
 /// looked into, the steps stay, and fail.
@@ -38,6 +45,8 @@ fn occupied(planned: &PlannedDir, root: &Root) -> Vec<u32> {
     let mut steps = planned.plan.steps.iter().filter(|(_, step)| *step == Step::Create).peekable();
     let entries = (0..).zip(&planned.listing);
     let created = entries.filter(|(index, _)| steps.next_if(|(at, _)| at == index).is_some());
-    let is_there = |name| statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    // A name that only differs in case from an excluded one, or from one that is deleted first, is no clash.
+    let is_itself = |name| holder(dir.as_fd(), name).is_ok_and(|holder| holder == Holder::Itself);
+    let is_there = |name| statat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok() && is_itself(name);
     created.filter(|(_, entry)| is_there(entry.name)).map(|(index, _)| index).collect()
 }

@@ -8,6 +8,7 @@ pub(crate) mod files_in_doubt;
 pub(crate) mod find_holes;
 pub(crate) mod in_motion;
 pub(crate) mod joined_ranges;
+pub(crate) mod listed_name;
 pub mod locate;
 pub mod mounts;
 pub(crate) mod page_cache;

@@ -165,6 +165,8 @@ fn a_pod_that_runs_on_long_after_its_deletion_is_lost_with_its_node() {
     let deleted = |seconds| Some(Time(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)));
     pod.metadata.deletion_timestamp = deleted(31);
     assert_eq!(state(&pod), EndState::Running, "it has until then, and half a minute more");
+    let due = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(61);
+    assert_eq!(overdue_at(&pod), Some(due), "it is looked at again then");
     pod.metadata.deletion_timestamp = deleted(30);
     assert_eq!(fault_of(state(&pod)).reason, "PodLost");
 }

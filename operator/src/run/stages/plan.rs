@@ -116,7 +116,7 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
             dismiss_partner::next(pairs, fault, try_time, situation.now).again(again)
         }
     };
-    step.again([again, due, Some(deadline)].into_iter().flatten().min())
+    step.again([again, due, situation.overdue, Some(deadline)].into_iter().flatten().min())
 }
 
 #[cfg(test)]

@@ -156,6 +156,8 @@ pub struct Situation<'a> {
     pub leftovers: Option<String>,
     /// Whether the current try has a Job with an outdated spec generation, image or node.
     pub outdated: bool,
+    /// When the first of the pods of the try that are being deleted counts as lost, if it is still there then.
+    pub overdue: Option<Timestamp>,
     /// The present time.
     pub now: Timestamp,
 }

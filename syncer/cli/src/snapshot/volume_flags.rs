@@ -26,6 +26,8 @@ pub(crate) struct VolumeFlags {
 /// Parses a path in a snapshot: `.` and `/` are its root, and slashes at the start or the end are ignored.
 pub(crate) fn path_in_snapshot(text: &str) -> Result<RelPath, PathError> {
     match text.trim_matches('/') {
+        // As by a variable that is not set.
+        "" if text.is_empty() => Err(PathError::Empty),
         "" | "." => Ok(RelPath::root()),
         path => RelPath::parse(path.trim_start_matches("./").as_bytes()),
     }

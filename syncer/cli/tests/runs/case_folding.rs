@@ -29,8 +29,11 @@ fn a_name_that_differs_only_in_case_replaces_no_other_and_is_named() {
         {
             tree::file(&pair.source.join(name), content.as_bytes());
         }
-        tree::file(&pair.source.join("folder/a"), b"of one");
-        tree::file(&pair.source.join("FOLDER/b"), b"of the other");
+        for (folder, content) in [("folder", "of one"), ("FOLDER", "of the other")] {
+            let names: Vec<String> = (0..6).map(|nth| format!("{folder}/{nth}")).collect();
+            tree::files(&pair.source, &names.iter().map(String::as_str).collect::<Vec<_>>(), content);
+            tree::files(&pair.source, &[&format!("{folder}/below/file")], content);
+        }
         for turn in ["first", "second"] {
             let what = format!("{way:?} {flags}, {turn} run");
             let run = pair.run_to(ExitCode::Partial, &["--delete", flags]);
@@ -38,6 +41,14 @@ fn a_name_that_differs_only_in_case_replaces_no_other_and_is_named() {
             let messages: Vec<_> = failures.iter().map(|it| it.error.as_str()).collect();
             let of_case = messages.iter().filter(|it| it.contains("name differs only in case")).count();
             assert!(of_case >= 3, "{what}: {failures:?}");
+            let whole = fs::read_dir(&pair.destination).unwrap().map(|entry| entry.unwrap().file_name());
+            let whole: Vec<_> = whole.filter(|name| name.eq_ignore_ascii_case("folder")).collect();
+            let [name] = &whole[..] else { panic!("{what}: {whole:?}") };
+            for dir in ["", "below"] {
+                let [from, to] =
+                    [&pair.source, &pair.destination].map(|root| files(&root.join(name).join(dir)));
+                assert_eq!(from, to, "{what}: {dir}");
+            }
             for dir in ["", "sub"] {
                 let there = files(&pair.destination.join(dir));
                 let [(name, content)] = &there[..] else { panic!("{what}: {there:?}") };

@@ -333,6 +333,7 @@ impl Staged {
             return Ok(());
         }
         if self.name().is_none() {
+            let _turn = retire.turn(at)?;
             match self.link(at) {
                 Err(Errno::EXIST) => {}
                 result => return Ok(result?),

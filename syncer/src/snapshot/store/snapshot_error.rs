@@ -145,6 +145,14 @@ pub enum SnapshotError {
         "the restore would do something else than the plan that was shown, its plan is {0}: nothing was changed"
     )]
     OtherPlan(String),
+    /// Content that is read elsewhere cannot be kept until it is checked.
+    #[error("cannot keep a file in {path} until it is checked", path = .path.display())]
+    NoTemporary {
+        /// The folder of temporary files.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// An archive cannot be written to its end.
     #[error("cannot write the archive to {path}", path = .path.display())]
     ArchiveNotWritten {
@@ -261,6 +269,7 @@ impl SnapshotError {
                     .into()
             }
             Self::ArchiveNotWritten { source, .. } if is_full(source) => "make room there".into(),
+            Self::NoTemporary { .. } => "set TMPDIR to a folder with room for the longest file".into(),
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
             Self::NoList(_) | Self::OnlyCopy(_) => {
                 "`volferry snapshot repair DIR` shows what it would bring back and what it would forget"

@@ -102,6 +102,7 @@ fn situation(status: &SyncJobStatus) -> Situation<'_> {
         is_free: false,
         leftovers: None,
         outdated: false,
+        overdue: None,
         now: at(0),
     }
 }
@@ -192,6 +193,9 @@ fn one_shard_that_is_done_leaves_the_run_running_and_one_that_fails_has_all_of_i
         Situation { pairs, now: at(36), ..situation(&status) }
     };
     assert_eq!(step(&with(ended(0, 5))), Step::Run);
+    let overdue = Some(at(40));
+    let going = next(&Situation { overdue, ..with(EndState::Running) });
+    assert_eq!(going.again, overdue, "nothing else tells of a pod whose node is lost");
     let Step::Retry(outcome, _) = step(&with(ended(1, 5))) else { panic!() };
     assert!(outcome.report.message.starts_with("Shard 1 of 2: The sink ended"), "{}", outcome.report.message);
 }
