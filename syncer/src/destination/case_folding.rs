@@ -39,8 +39,8 @@ impl CaseFolding {
         }
     }
 
-    /// Checks, where case is folded, that a folder that was planned as a new one is not another one whose name differs in
-    /// case: the `parent` has to list it by exactly this name.
+    /// Checks, where case is folded, that a folder that was planned as a new one is not another one whose name differs
+    /// in case: the `parent` has to list it by exactly this name.
     pub(super) fn check_new(&self, parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         if holder(parent, name)? == Holder::Itself { Ok(()) } else { Err(has_other_case()) }
     }

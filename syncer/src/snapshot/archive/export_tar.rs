@@ -36,7 +36,8 @@ const MIN_HOLE_BYTES: u64 = 64 << 10;
 /// `path`. Every content is checked before it is written.
 ///
 /// # Errors
-/// If the snapshot has no entry at one of the paths, an object cannot be read or is damaged, or the archive cannot be written; it then has no end.
+/// If the snapshot has no entry at one of the paths, an object cannot be read or is damaged, or the archive cannot be
+/// written; it then has no end.
 pub fn export_tar(
     store: &dyn ReadObjects,
     snapshot: &Snapshot,
@@ -197,8 +198,8 @@ fn no_target(path: &RelPath) -> SnapshotError {
     SnapshotError::NoArchive(format!("{path} is a hard link to what the snapshot does not have"))
 }
 
-/// Sorts ranges of data, and joins those between which a hole would save little. An empty range at the end shows where a
-/// last hole ends.
+/// Sorts ranges of data, and joins those between which a hole would save little. An empty range at the end shows where
+/// a last hole ends.
 fn without_short_holes(mut found: Vec<Range<u64>>, len: u64) -> Vec<Range<u64>> {
     found.sort_unstable_by_key(|range| range.start);
     let mut data: Vec<Range<u64>> = Vec::new();
