@@ -105,7 +105,7 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
         Stand::Stopping => Step::Linger.into(),
         Stand::Absent => return give_place::or(situation, run, pairs, preparing::next(situation, run)),
         Stand::Running if let Some(begin) = hook_stage::of_waiting_pods(situation, run) => begin,
-        Stand::Running => running::next(situation, run).into(),
+        Stand::Running => running::next(situation, run),
         Stand::Starting(_) if is_behind(situation, run) => return queued::renew(situation, run),
         Stand::Starting(why) if let Some(gives) = give_place::next(situation, run, pairs, why.as_ref()) => {
             return gives;

@@ -1,8 +1,12 @@
-//! The stage Running: tells what an endpoint lets a run wait for, and explains why a run exceeded its timeout. Pure.
+//! The stage Running: tells what an endpoint lets a run wait for, and that the ends do not meet. Pure.
 
 use contract::{Phase, Reason};
+use jiff::{SignedDuration, Timestamp};
 
-use super::{situation::Situation, step::Step};
+use super::{
+    situation::{Situation, after},
+    step::{Decision, Step},
+};
 use crate::{
     api::ActiveRun, fault::Fault, human, names::LABEL_SIDE, pods::job::PORT, run::shard_pairs::Stand,
     status::readiness,
@@ -11,12 +15,31 @@ use crate::{
 /// The longest answer of an endpoint that a message repeats, in bytes.
 const MAX_ANSWER_BYTES: usize = 512;
 
+/// How long both ends usually run at most until they are connected.
+const USUAL_MEETING: SignedDuration = SignedDuration::from_mins(1);
+
+/// The time after which it is looked again whether they are: that alone brings no event.
+const MEETING_PERIOD: SignedDuration = SignedDuration::from_secs(10);
+
 /// Returns the next step while all ends run.
-pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Step {
-    match waits_at_endpoint(situation, run) {
-        Some(fault) => Step::Start(Some(fault)),
-        None => Step::Run,
+pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
+    if let Some(fault) = waits_at_endpoint(situation, run) {
+        return Step::Start(Some(fault)).into();
     }
+    if have_met(situation) {
+        return Step::Run.into();
+    }
+    match meeting_is_late_at(run) {
+        Some(late) if late <= situation.now => {
+            let fault = Fault::new(Reason::PeerNotMet, not_met());
+            Step::Start(Some(fault)).again(after(situation, MEETING_PERIOD))
+        }
+        late => Step::Run.again(late),
+    }
+}
+
+fn meeting_is_late_at(run: &ActiveRun) -> Option<Timestamp> {
+    run.pods_ready_time.as_ref()?.0.checked_add(USUAL_MEETING).ok()
 }
 
 /// Returns the fault of a run that an endpoint lets wait for others.

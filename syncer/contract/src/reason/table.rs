@@ -303,8 +303,9 @@ reasons! {
               and at network policies for UDP."
         hint "the next run continues with what has arrived; if none gets through, see that UDP or TCP is open, and \
               leave --link out";
-    /// The other end's pod never showed its contact.
-    PeerNotMet next "Look at that pod. The run is tried again.";
+    /// The two ends do not meet: the other one's pod never showed its contact, or cannot be reached.
+    PeerNotMet next "Look at that pod, and whether a NetworkPolicy keeps the two from each other (UDP and TCP 8900), or from \
+              the API server. The run is tried again.";
     /// Runs take as long as usual again.
     PerformanceRecovered;
     /// Runs take longer than usual by more than `spec.regression` allows.

@@ -100,6 +100,24 @@ fn ends_that_ran_and_never_met_are_said_to_at_the_timeout() {
 }
 
 #[test]
+fn ends_that_run_and_do_not_meet_are_said_to_after_a_minute_until_they_do() {
+    let status = running_since(1);
+    let met = Progress { phase: Phase::Scan, ..Progress::default() };
+    let met = RunProgress { progress: met, ..RunProgress::default() };
+    let running = |second, progress| {
+        let pairs = pair(EndState::Running, EndState::Running);
+        next(&Situation { pairs, progress, now: at(second), ..situation(&status) })
+    };
+    assert_eq!(running(2, None), Step::Run.again(Some(at(61))));
+    let late = running(61, Some(&RunProgress::default()));
+    let Step::Start(Some(fault)) = &late.step else { panic!("{late:?}") };
+    assert_eq!((fault.reason.clone(), late.again), (Reason::PeerNotMet, Some(at(71))));
+    assert!(fault.message.contains("port 8900 (UDP, or TCP)"), "{}", fault.message);
+    assert_eq!(running(71, Some(&met)).step, Step::Run);
+    assert_ne!(running(2, Some(&met)).again, Some(at(61)));
+}
+
+#[test]
 fn a_run_that_a_person_cancels_or_whose_record_is_deleted_is_canceled_in_any_stage() {
     let waiting = ActiveRun { start_time: None, ..with_run().active_run.unwrap() };
     let waiting = SyncJobStatus { active_run: Some(waiting), ..SyncJobStatus::default() };
