@@ -209,6 +209,20 @@ pub fn service(of: &Serving<'_>) -> Service {
     }
 }
 
+/// Returns the Service with the same port of the nodes for both protocols, which peers know as one, if `there` has two:
+/// Kubernetes gives it one only when it is made.
+pub fn with_one_node_port(of: &Serving<'_>, there: &Service) -> Option<Service> {
+    let ports = there.spec.as_ref()?.ports.as_ref()?;
+    let first = ports.first()?.node_port.filter(|first| *first != 0)?;
+    if ports.iter().all(|port| port.node_port == Some(first)) {
+        return None;
+    }
+    let mut one = service(of);
+    let ports = one.spec.as_mut()?.ports.iter_mut().flatten();
+    ports.for_each(|port| port.node_port = Some(first));
+    Some(one)
+}
+
 /// Returns the name of a port.
 fn port_name(protocol: ServiceProtocol) -> &'static str {
     match protocol {
@@ -351,6 +365,7 @@ fn args(of: &Serving<'_>) -> Vec<String> {
         format!("--former-key={KEY_DIR}/{FORMER_KEY}"),
         format!("--state={SCRATCH_DIR}"),
         format!("--volume={VOLUME_DIR}"),
+        format!("--claim={}", of.endpoint.spec.persistent_volume_claim.claim_name),
         format!("--port={SERVICE_PORT}"),
         format!("--metrics-port={METRICS_PORT}"),
         "--".into(),

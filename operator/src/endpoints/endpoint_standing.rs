@@ -83,11 +83,17 @@ pub fn of_pod(
     pods: &[Pod],
     address: Option<&str>,
 ) -> ServiceStanding {
-    if endpoint.spec.suspend {
-        let message = "No peer is served while spec.suspend is true.";
-        return ServiceStanding::Ready(Fault::new(Reason::Suspended, message));
-    }
     let waiting = |reason: Reason, message: String| ServiceStanding::Reconciling(Fault::new(reason, message));
+    if endpoint.spec.suspend {
+        let ends = pods.iter().find(|pod| pod_is_alive(pod));
+        return ends.map_or_else(
+            || {
+                let message = "No peer is served while spec.suspend is true.";
+                ServiceStanding::Ready(Fault::new(Reason::Suspended, message))
+            },
+            |pod| waiting(Reason::PodPending, still_ending(pod)),
+        );
+    }
     if !deployment.is_some_and(is_available) {
         return unavailable(deployment, pods);
     }
@@ -107,6 +113,18 @@ pub fn of_pod(
                 .into(),
         ),
     }
+}
+
+/// Returns whether the process of a pod may run: a node that is cut off lets it go on.
+fn pod_is_alive(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn still_ending(pod: &Pod) -> String {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("no node");
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    format!("The pod {name} on {node} has not ended yet, and peers may still be served until it has.")
 }
 
 /// Returns the endpoint's public key, as its pod wrote it, if it is one.

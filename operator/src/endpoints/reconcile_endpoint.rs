@@ -236,7 +236,10 @@ async fn apply_all(context: &Context, of: &Serving<'_>) -> Result<Applied, Apply
     }
     apply(client, &endpoint_objects::role(of)).await?;
     apply(client, &endpoint_objects::role_binding(of)).await?;
-    let service = apply(client, &endpoint_objects::service(of)).await?;
+    let mut service = apply(client, &endpoint_objects::service(of)).await?;
+    if let Some(with_one) = endpoint_objects::with_one_node_port(of, &service) {
+        service = apply(client, &with_one).await?;
+    }
     let deployment = apply(client, &endpoint_objects::deployment(of)).await?;
     Ok(Applied { deployment, service })
 }

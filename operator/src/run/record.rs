@@ -134,6 +134,8 @@ pub fn under_way(
         new.summary = None;
         new.contacts = Some(Default::default());
         new.free = Some(Default::default());
+        // The pods of each try tell it, and one that was lost is not that of the next.
+        new.identity = None;
         new.try_number = Some(run.try_number());
     }
     new.observed_generation = Some(generation);

@@ -38,6 +38,9 @@ pub struct ServiceArgs {
     /// The path at which the volume is mounted.
     #[arg(long)]
     pub volume: PathBuf,
+    /// The claim of that volume: no peer is served once the SyncEndpoint names another.
+    #[arg(long)]
+    pub claim: String,
     /// The port for UDP and TCP.
     #[arg(long)]
     pub port: u16,

@@ -57,6 +57,12 @@ impl Files<'_> {
         self.args.state.join("serve.toml")
     }
 
+    /// Returns whether the endpoint's peers are to be served from this pod, which may have been made for an earlier spec
+    /// and ends soon.
+    fn is_of(&self, endpoint: &SyncEndpoint) -> bool {
+        endpoint.spec.persistent_volume_claim.claim_name == self.args.claim && !endpoint.spec.suspend
+    }
+
     /// Writes the files as the endpoint's spec says. Returns whether that has changed anything.
     pub(super) fn write(&self, endpoint: &SyncEndpoint) -> Result<bool, ServiceError> {
         let authorized = self.args.state.join("authorized");
@@ -71,6 +77,7 @@ impl Files<'_> {
         let written =
             rules(names, &endpoint.spec, &place).map_err(|error| ServiceError::Spec(error.into()))?;
         let ServiceRules { config, authorized: keys } = written;
+        let keys = if self.is_of(endpoint) { keys } else { String::new() };
         let has_new_keys = replace(&authorized, &keys)?;
         Ok(replace(&self.config(), &config)? || has_new_keys)
     }

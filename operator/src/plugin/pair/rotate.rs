@@ -23,6 +23,9 @@ struct RunWithKey {
     key: PublicKey,
 }
 
+/// The most peers that a SyncEndpoint can have, by its CRD.
+const MAX_PEERS: usize = 64;
+
 impl PairedClusters<'_> {
     /// Gives the SyncJob another key. The endpoint lists both until a run has succeeded with the new one.
     pub(super) async fn rotate(&self) -> Result<(), PluginError> {
@@ -39,6 +42,10 @@ impl PairedClusters<'_> {
             return self.change_over(&endpoint, &name, &run, new).await;
         }
         self.check_idle(&job)?;
+        if endpoint.spec.peers.len() >= MAX_PEERS {
+            let hint = "take one of them out first: for a while it has both keys of the SyncJob";
+            return Err(self.refused("the endpoint has as many peers as it can have", hint));
+        }
         let old = self.waits().key(&self.jobs, None).await?;
         // A key that was listed by hand gets the name by which this command finds it, should it have to run again.
         let named = |peers: Vec<_>| with_key(others(&peers, &[old.to_string()]), &name, old);
@@ -77,6 +84,14 @@ impl PairedClusters<'_> {
         let mut reached = self.waits().address(&self.endpoints, None).await?;
         // Otherwise there is another key already, as after a command that was stopped halfway, and one more would shut
         // out all who know the first.
+        if known == Some(reached.public_key) && !has_met(&job) {
+            // As after a command whose run was refused. One key more would shut out all who know the one before.
+            say("no run has met the endpoint with the key that the SyncJob expects, so that one stays");
+            let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?;
+            self.until_met(&run.name_any()).await?;
+            say("a run has met the endpoint with that key; run the command again if you want another one");
+            return Ok(());
+        }
         if known == Some(reached.public_key) {
             // Another command that changes it at the same time asks for the same number, and none goes back.
             let version = json!({"keyVersion": endpoint.spec.key_version.max(1) + 1});
@@ -151,6 +166,15 @@ impl PairedClusters<'_> {
         let hint = "the old key is accepted, too; run the same command again once runs succeed";
         self.refused(&format!("run {run} has not succeeded: {how}"), hint)
     }
+}
+
+/// Returns whether a run of the SyncJob as it is now has met its endpoint.
+fn has_met(job: &SyncJob) -> bool {
+    let last = job.status.as_ref().and_then(|status| status.last_run.as_ref());
+    last.is_some_and(|run| {
+        Some(run.generation) == job.metadata.generation
+            && matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed)
+    })
 }
 
 /// Returns the run with a SyncJob's new key that a `rotate` has left which was stopped halfway: the endpoint still

@@ -18,6 +18,9 @@ const MAX_ANSWER_BYTES: usize = 512;
 /// How long both ends usually run at most until they are connected.
 const USUAL_MEETING: SignedDuration = SignedDuration::from_mins(1);
 
+/// The same for a run that first lists what the storage says has changed, which may take ten minutes.
+const USUAL_LISTING: SignedDuration = SignedDuration::from_mins(11);
+
 /// The time after which it is looked again whether they are: that alone brings no event.
 const MEETING_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
@@ -29,7 +32,7 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     if have_met(situation) {
         return Step::Run.into();
     }
-    match meeting_is_late_at(run) {
+    match meeting_is_late_at(situation, run) {
         Some(late) if late <= situation.now => {
             let fault = Fault::new(Reason::PeerNotMet, not_met());
             Step::Start(Some(fault)).again(after(situation, MEETING_PERIOD))
@@ -38,8 +41,10 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     }
 }
 
-fn meeting_is_late_at(run: &ActiveRun) -> Option<Timestamp> {
-    run.pods_ready_time.as_ref()?.0.checked_add(USUAL_MEETING).ok()
+fn meeting_is_late_at(situation: &Situation<'_>, run: &ActiveRun) -> Option<Timestamp> {
+    let lists_changes = run.capture.is_some() && situation.status.change_base.is_some();
+    let usual = if lists_changes { USUAL_LISTING } else { USUAL_MEETING };
+    run.pods_ready_time.as_ref()?.0.checked_add(usual).ok()
 }
 
 /// Returns the fault of a run that an endpoint lets wait for others.

@@ -14,6 +14,10 @@ use super::state::ServiceState;
 const MAX_LINE_BYTES: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The most requests that are answered at once; further ones are closed.
+const MOST_AT_ONCE: usize = 64;
+const STACK_BYTES: usize = 256 << 10;
+
 /// How long to wait when the system cannot accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -21,15 +25,24 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn start(address: SocketAddr, state: Arc<ServiceState>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
+    let answering = Arc::new(());
     let serve = move || {
         for connection in listener.incoming() {
-            if connection.is_err() {
+            let Ok(connection) = connection else {
                 // For example without a free descriptor, which the next attempt will not have either.
                 thread::sleep(PAUSE);
-            }
-            let answered = connection.and_then(|connection| answer(connection, &state));
-            if let Err(error) = answered {
-                tracing::debug!(%error, "a request for metrics failed");
+                continue;
+            };
+            // Each has a thread, so that a silent client holds up no probe.
+            let (state, turn) = (Arc::clone(&state), Arc::clone(&answering));
+            let answer = move || {
+                let _turn = turn;
+                if let Err(error) = answer(connection, &state) {
+                    tracing::debug!(%error, "a request for metrics failed");
+                }
+            };
+            if Arc::strong_count(&answering) <= MOST_AT_ONCE {
+                let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer);
             }
         }
     };

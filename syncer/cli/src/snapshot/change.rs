@@ -78,6 +78,9 @@ impl<'f> ListChange<'f> {
             key: &flags.of.key,
             choose: Box::new(|roots| one(roots, &flags.of.id)),
             edit: Box::new(move |snapshot| {
+                if pinned && snapshot.forgotten.is_some() {
+                    return Err(SnapshotError::PinForgotten(snapshot.id));
+                }
                 snapshot.pinned = pinned;
                 Ok(())
             }),

@@ -28,6 +28,13 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     let from = TreeLocation::from(&*flags.volume.dir);
     let to = flags.to.as_deref().map_or_else(|| from.clone(), TreeLocation::from);
     let in_place = session::is_same_tree(&from, &to);
+    if let Some(to) = flags.to.as_deref().filter(|_| in_place) {
+        let message = format!(
+            "{} is the volume itself, whose restore also removes what the snapshot does not have: leave out --to for that",
+            to.display()
+        );
+        return Err(SnapshotError::Invalid(message));
+    }
     let paths = session::outermost(&flags.paths);
     let params = params(flags, &paths, snapshot, in_place)?;
     let tag = (!flags.no_safety).then(|| SAFETY_TAG.into());

@@ -34,8 +34,8 @@ const MAX_BYTES: usize = 256;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path} has no mark that volferry made it, and holds {entry}: another user may have renamed another folder, so nothing in it is changed \
-     or removed\nhint: look at what is in it, and rename it; if it is volferry's, remove its folders staging and journal, which loses the \
-     leftovers of an interrupted run, or copy it with its inode numbers"
+     or removed\nhint: look at what is in it; if it is volferry's, as after the volume was copied or brought back by another program, remove its \
+     file `made`; else rename it"
 )]
 pub(crate) struct NotMade {
     path: PathBuf,

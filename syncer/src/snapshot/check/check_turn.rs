@@ -109,6 +109,10 @@ impl Turn {
                 }
             }
         }
+        // Another check may have found more meanwhile, in what this one did not read.
+        let now = KnownDamage::read(store)?;
+        damage.contents.extend(now.contents.iter().filter(|id| !self.has(id)));
+        damage.in_directories |= now.in_directories && !self.known.in_directories;
         damage.write(store)?;
         if self.is_in_turn {
             replace_file(store, CHECKED, format!("{}\n", self.part).as_bytes())

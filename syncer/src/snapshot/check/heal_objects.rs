@@ -11,13 +11,12 @@ use super::{
     verify_objects::Verified,
 };
 use crate::{
-    destination::write_all,
     hash::ContentId,
     monitor::Monitor,
     root::Root,
     snapshot::store::{
         ContentRef, FolderId, FolderRef, Home, SnapshotError, SnapshotId, StoreFolder, Writer, id_of_file,
-        id_of_visited, open_content_folder, overwrite, walk,
+        id_of_visited, open_content_folder, overwrite, walk, write_data,
     },
     sys::file_part::Slice,
 };
@@ -141,7 +140,9 @@ fn replace_own(writer: &Writer<'_>, from: Slice<'_>, id: &ContentId, len: u64) -
     let done = (|| {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let to = rustix::fs::openat(&dir, "healed", flags, Mode::RUSR | Mode::WUSR)?;
-        let written = id_of_visited(from, len, &|bytes, offset| write_all(to.as_fd(), bytes, offset))?;
+        // Holes stay holes: what is zeros in it may be longer than the volume.
+        rustix::fs::ftruncate(&to, len)?;
+        let written = id_of_visited(from, len, &|bytes, offset| write_data(to.as_fd(), bytes, offset))?;
         if written != *id {
             return Ok(false);
         }

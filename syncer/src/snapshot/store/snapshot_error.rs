@@ -108,6 +108,9 @@ pub enum SnapshotError {
     /// A pinned snapshot was to be forgotten.
     #[error("snapshot {0} is pinned")]
     Pinned(SnapshotId),
+    /// A forgotten snapshot was to be pinned: the next prune would remove it all the same.
+    #[error("snapshot {0} is forgotten")]
+    PinForgotten(SnapshotId),
     /// The policy has no rule.
     #[error("the policy has no rule, and would keep nothing")]
     EmptyPolicy,
@@ -287,6 +290,7 @@ impl SnapshotError {
             Self::None(_) => "`volferry snapshot create` makes one".into(),
             Self::NoPath { id, .. } => format!("`volferry snapshot ls DIR {id}` shows what it has"),
             Self::Pinned(id) => format!("`volferry snapshot unpin DIR {id}` first"),
+            Self::PinForgotten(id) => format!("`volferry snapshot forget --undo DIR {id}` brings it back first"),
             Self::EmptyPolicy => {
                 "give a rule such as `--keep-daily 7`, or `--forgotten` to collect only what was forgotten"
                     .into()

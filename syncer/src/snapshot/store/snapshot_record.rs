@@ -274,6 +274,13 @@ pub(crate) struct ListRecord<'a> {
     pub len: usize,
 }
 
+/// Returns how many bytes are hashed to read what is at the start of `bytes`.
+pub(crate) fn claimed_len(bytes: &[u8]) -> usize {
+    let claimed = bytes.split_first_chunk::<4>().filter(|(kind, _)| [RECORD, RULES, END].contains(kind));
+    let len = claimed.and_then(|(_, rest)| rest.first_chunk::<4>());
+    len.map(|len| u32::from_le_bytes(*len) as usize).filter(|len| *len < bytes.len()).unwrap_or(0)
+}
+
 /// Reads the record at the start of `bytes`; `None` if it is cut or damaged.
 pub(crate) fn read_record(bytes: &[u8]) -> Option<ListRecord<'_>> {
     let (kind, rest) = bytes.split_first_chunk::<4>()?;

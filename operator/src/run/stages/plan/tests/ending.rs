@@ -109,7 +109,8 @@ fn ends_that_run_and_do_not_meet_are_said_to_after_a_minute_until_they_do() {
         next(&Situation { pairs, progress, now: at(second), ..situation(&status) })
     };
     assert_eq!(running(2, None), Step::Run.again(Some(at(61))));
-    let late = running(61, Some(&RunProgress::default()));
+    let connecting = RunProgress::default();
+    let late = running(61, Some(&connecting));
     let Step::Start(Some(fault)) = &late.step else { panic!("{late:?}") };
     assert_eq!((fault.reason.clone(), late.again), (Reason::PeerNotMet, Some(at(71))));
     assert!(fault.message.contains("port 8900 (UDP, or TCP)"), "{}", fault.message);
