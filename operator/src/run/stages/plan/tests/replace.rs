@@ -56,7 +56,7 @@ fn a_time_of_the_schedule_stops_the_run_when_it_comes_and_is_waited_for() {
     let due = Situation { now: at(61), ..running(&status, demand()) };
     assert!(finished(step(&due)).message.contains("by the schedule"));
     let suspended = Demand { suspend: true, ..demand() };
-    assert_eq!(step(&Situation { now: at(61), ..running(&status, suspended) }), Step::Run);
+    assert_eq!(step(&Situation { now: at(60), ..running(&status, suspended) }), Step::Run);
 }
 
 #[test]

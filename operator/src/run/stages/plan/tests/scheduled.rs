@@ -41,6 +41,7 @@ fn what_fell_due_begins_once_and_the_next_time_is_ahead() {
 #[test]
 fn a_time_that_passes_during_a_run_is_made_up_after_it() {
     let mut status = SyncJobStatus { next_run_time: Some(Time(at(HOUR))), ..running_since(1) };
+    status.active_run.as_mut().unwrap().local = true;
     let running = pair(EndState::Running, EndState::Running);
     let demand = Demand { timeout: Duration::from_secs(1 << 20), ..hourly() };
     let under_way = Situation { demand: Ok(demand), pairs: running, now: at(HOUR + 9), ..situation(&status) };
