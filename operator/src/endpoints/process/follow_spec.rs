@@ -57,8 +57,8 @@ impl Files<'_> {
         self.args.state.join("serve.toml")
     }
 
-    /// Returns whether the endpoint's peers are to be served from this pod, which may have been made for an earlier spec
-    /// and ends soon.
+    /// Returns whether the endpoint's peers are to be served from this pod, which may have been made for an earlier
+    /// spec and ends soon.
     fn is_of(&self, endpoint: &SyncEndpoint) -> bool {
         endpoint.spec.persistent_volume_claim.claim_name == self.args.claim && !endpoint.spec.suspend
     }
