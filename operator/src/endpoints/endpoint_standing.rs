@@ -268,6 +268,14 @@ mod tests {
             told(&standing(&suspended, None, None)),
             ("Ready", "Suspended", told(&standing(&suspended, None, None)).2)
         );
+        let with_pod = |phase: &str| {
+            let pod = of(json!({"metadata": {"name": "p"}, "status": {"phase": phase}}));
+            let standing = of_pod(&suspended, None, &[pod], None);
+            let (kind, reason, _) = told(&standing);
+            format!("{kind} {reason}")
+        };
+        assert_eq!(with_pod("Running"), "Reconciling PodPending");
+        assert_eq!(with_pod("Succeeded"), "Ready Suspended");
     }
 
     #[test]

@@ -283,7 +283,9 @@ async fn own_pods(context: &Context, endpoint: &SyncEndpoint) -> Result<Vec<Pod>
     let name = endpoint.name_any();
     let known = names::endpoint(&name, &endpoint.uid().unwrap_or_default());
     let deployment = context.endpoints.deployments.get(&endpoint.namespace().unwrap_or_default(), &known);
-    if !needs && deployment.is_some_and(|it| is_available(&it)) {
+    // The known Deployment may be the one before the suspension, whose pod still serves.
+    let is_served = !endpoint.spec.suspend && deployment.is_some_and(|it| is_available(&it));
+    if !needs && is_served {
         return Ok(Vec::new());
     }
     let own =

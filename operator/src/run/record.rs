@@ -301,6 +301,18 @@ mod tests {
     }
 
     #[test]
+    fn the_key_that_a_try_told_is_not_that_of_the_next_one() {
+        let public_key = contract::PublicKey::from_bytes(&[7; 32]).unwrap();
+        let identity = Some(crate::api::JobIdentity { public_key });
+        let told = SyncRunStatus { identity, ..made() };
+        let after = |run: &ActiveRun| {
+            under_way(&told, run, Stage::Running, None, 1, Timestamp::UNIX_EPOCH).identity.is_some()
+        };
+        assert!(after(&run()));
+        assert!(!after(&ActiveRun { retries: 1, ..run() }));
+    }
+
+    #[test]
     fn a_record_that_a_person_made_is_to_be_filled_in_and_is_canceled_by_its_deletion() {
         let owner = Owner { job: "web", uid: "u", has_children: false };
         let mut asked = SyncRun::new("now", SyncRunSpec::default());

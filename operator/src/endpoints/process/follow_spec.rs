@@ -74,10 +74,13 @@ impl Files<'_> {
             metrics: self.args.listen(self.args.metrics_port),
         };
         let names = [self.args.namespace.as_str(), self.args.name.as_str()];
+        // Also where the rest of that spec cannot be served.
+        if !self.is_of(endpoint) && self.config().exists() {
+            return replace(&authorized, "");
+        }
         let written =
             rules(names, &endpoint.spec, &place).map_err(|error| ServiceError::Spec(error.into()))?;
         let ServiceRules { config, authorized: keys } = written;
-        let keys = if self.is_of(endpoint) { keys } else { String::new() };
         let has_new_keys = replace(&authorized, &keys)?;
         Ok(replace(&self.config(), &config)? || has_new_keys)
     }

@@ -15,6 +15,7 @@ use crate::{
     api::{EndpointPeer, Run, SyncEndpoint, SyncJob, SyncRun, SyncRunSpec},
     human, names,
     plugin::{cluster::failed, error::PluginError},
+    spec::spec_hash,
 };
 
 /// A run, by its name, and the key that its pod has made.
@@ -86,11 +87,11 @@ impl PairedClusters<'_> {
         // out all who know the first.
         if known == Some(reached.public_key) && !has_met(&job) {
             // As after a command whose run was refused. One key more would shut out all who know the one before.
-            say("no run has met the endpoint with the key that the SyncJob expects, so that one stays");
+            say("the last run of the SyncJob as it is has not succeeded, so the key stays for now");
             let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?;
             self.until_met(&run.name_any()).await?;
-            say("a run has met the endpoint with that key; run the command again if you want another one");
-            return Ok(());
+            let hint = "it is the new one if this command was stopped before; for another one, run it again";
+            return Err(self.refused("a run has met the endpoint with the key that it has", hint));
         }
         if known == Some(reached.public_key) {
             // Another command that changes it at the same time asks for the same number, and none goes back.
@@ -172,8 +173,11 @@ impl PairedClusters<'_> {
 fn has_met(job: &SyncJob) -> bool {
     let last = job.status.as_ref().and_then(|status| status.last_run.as_ref());
     last.is_some_and(|run| {
-        Some(run.generation) == job.metadata.generation
-            && matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed)
+        let hash = spec_hash::of(&job.spec);
+        // The hash tells suspending and the like from what matters to a run; versions hash differently.
+        let is_of_spec =
+            Some(run.generation) == job.metadata.generation || run.spec_hash.as_deref() == Some(&*hash);
+        is_of_spec && matches!(run.result, RunResult::Succeeded | RunResult::PartiallyFailed)
     })
 }
 

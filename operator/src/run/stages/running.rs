@@ -42,9 +42,16 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
 }
 
 fn meeting_is_late_at(situation: &Situation<'_>, run: &ActiveRun) -> Option<Timestamp> {
+    // Its source makes a tree first, of any size.
+    if run.benchmark.is_some() {
+        return None;
+    }
     let lists_changes = run.capture.is_some() && situation.status.change_base.is_some();
     let usual = if lists_changes { USUAL_LISTING } else { USUAL_MEETING };
-    run.pods_ready_time.as_ref()?.0.checked_add(usual).ok()
+    // The pods wait for the hook.
+    let hook = run.hooks.as_ref().and_then(|hooks| hooks.before.as_ref()?.completion_time.as_ref());
+    let since = hook.map(|time| time.0).max(run.pods_ready_time.as_ref().map(|time| time.0));
+    since?.checked_add(usual).ok()
 }
 
 /// Returns the fault of a run that an endpoint lets wait for others.

@@ -41,7 +41,7 @@ pub(super) fn start(address: SocketAddr, state: Arc<ServiceState>) -> io::Result
                     tracing::debug!(%error, "a request for metrics failed");
                 }
             };
-            if Arc::strong_count(&answering) <= MOST_AT_ONCE {
+            if Arc::strong_count(&answering) <= MOST_AT_ONCE + 2 {
                 let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer);
             }
         }

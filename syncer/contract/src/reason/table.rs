@@ -305,7 +305,7 @@ reasons! {
               leave --link out";
     /// The two ends do not meet: the other one's pod never showed its contact, or cannot be reached.
     PeerNotMet next "Look at that pod, and whether a NetworkPolicy keeps the two from each other (UDP and TCP 8900), or from \
-              the API server. The run is tried again.";
+              the API server. A run whose pods still run goes on once they meet; one that has ended is tried again.";
     /// Runs take as long as usual again.
     PerformanceRecovered;
     /// Runs take longer than usual by more than `spec.regression` allows.

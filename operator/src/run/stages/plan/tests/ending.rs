@@ -115,6 +115,12 @@ fn ends_that_run_and_do_not_meet_are_said_to_after_a_minute_until_they_do() {
     assert_eq!((fault.reason.clone(), late.again), (Reason::PeerNotMet, Some(at(71))));
     assert!(fault.message.contains("port 8900 (UDP, or TCP)"), "{}", fault.message);
     assert_eq!(running(71, Some(&met)).step, Step::Run);
+    let measures =
+        ActiveRun { benchmark: Some(api::Benchmark::default()), ..status.active_run.clone().unwrap() };
+    let measures = SyncJobStatus { active_run: Some(measures), ..SyncJobStatus::default() };
+    let pairs = pair(EndState::Running, EndState::Running);
+    let making = next(&Situation { pairs, now: at(90), ..situation(&measures) });
+    assert_eq!(making.step, Step::Run, "the source of a benchmark makes its tree");
     assert_ne!(running(2, Some(&met)).again, Some(at(61)));
 }
 
