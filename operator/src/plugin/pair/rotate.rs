@@ -87,7 +87,9 @@ impl PairedClusters<'_> {
         // out all who know the first.
         if known == Some(reached.public_key) && !has_met(&job) {
             // As after a command whose run was refused. One key more would shut out all who know the one before.
-            say("the last run of the SyncJob as it is has not succeeded, so the key stays for now");
+            say(
+                "the last run of the SyncJob as it is has not succeeded: no other key is made before one does",
+            );
             let run = self.dials.create_run(self.name, "rotate", SyncRunSpec::default()).await?;
             self.until_met(&run.name_any()).await?;
             let hint = "it is the new one if this command was stopped before; for another one, run it again";

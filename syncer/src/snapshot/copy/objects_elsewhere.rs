@@ -127,6 +127,30 @@ impl<S: HistorySource> ObjectsElsewhere<S> {
         })?;
         Ok(first)
     }
+
+    /// Brings content into an empty file, with its holes.
+    fn fetch(&self, to: &File, content: &ContentRef, len: u64) -> Result<(), SnapshotError> {
+        let asked = [RequestedContent { content: *content, len, granules: Vec::new() }];
+        let mut at: u64 = 0;
+        self.source.borrow_mut().contents(&asked, &mut |_, piece| {
+            let more = match piece {
+                ContentPiece::Data(bytes) => bytes.len() as u64,
+                ContentPiece::Hole(zeros) => zeros,
+                ContentPiece::End => 0,
+                ContentPiece::Same(_) => return Err(SnapshotError::malformed()),
+            };
+            let end = at.checked_add(more).filter(|end| *end <= len).ok_or_else(SnapshotError::malformed)?;
+            if let ContentPiece::Data(bytes) = piece {
+                to.write_all_at(bytes, at).map_err(not_temporary)?;
+            }
+            at = end;
+            Ok(())
+        })?;
+        if at != len {
+            return Err(SnapshotError::Hash(self.name_of(content)));
+        }
+        to.set_len(len).map_err(not_temporary)
+    }
 }
 
 impl<S: HistorySource> ReadObjects for ObjectsElsewhere<S> {
@@ -171,30 +195,4 @@ impl<S: HistorySource> ReadObjects for ObjectsElsewhere<S> {
 
 fn not_temporary(source: io::Error) -> SnapshotError {
     SnapshotError::NoTemporary { path: env::temp_dir(), source }
-}
-
-impl<S: HistorySource> ObjectsElsewhere<S> {
-    /// Brings content into an empty file, with its holes.
-    fn fetch(&self, to: &File, content: &ContentRef, len: u64) -> Result<(), SnapshotError> {
-        let asked = [RequestedContent { content: *content, len, granules: Vec::new() }];
-        let mut at: u64 = 0;
-        self.source.borrow_mut().contents(&asked, &mut |_, piece| {
-            let more = match piece {
-                ContentPiece::Data(bytes) => bytes.len() as u64,
-                ContentPiece::Hole(zeros) => zeros,
-                ContentPiece::End => 0,
-                ContentPiece::Same(_) => return Err(SnapshotError::malformed()),
-            };
-            let end = at.checked_add(more).filter(|end| *end <= len).ok_or_else(SnapshotError::malformed)?;
-            if let ContentPiece::Data(bytes) = piece {
-                to.write_all_at(bytes, at).map_err(not_temporary)?;
-            }
-            at = end;
-            Ok(())
-        })?;
-        if at != len {
-            return Err(SnapshotError::Hash(self.name_of(content)));
-        }
-        to.set_len(len).map_err(not_temporary)
-    }
 }
