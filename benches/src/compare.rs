@@ -7,10 +7,10 @@ use clap::ValueEnum as _;
 use serde::Serialize;
 
 use crate::{
+    comparison_table::{half_spread, number, or_dash, write_aligned},
     machine::Machine,
     stats::{Change, Ratio, median, spread},
     suites::Mode,
-    table::{half_spread, number, or_dash, write_aligned},
 };
 
 /// The unit of a comparison's figures.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum as _;
 
 use crate::{
-    table::{OURS, Results, Table, number, or_dash, write_aligned},
+    comparison_table::{OURS, Results, Table, number, or_dash, write_aligned},
     trees::Tree,
 };
 

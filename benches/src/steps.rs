@@ -6,10 +6,10 @@ use anyhow::{Context as _, anyhow};
 use testkit::process::{find_program, run, run_timed};
 
 use crate::{
+    comparison_table::{Line, Results, Table},
     machine::Machine,
     peers::{Missing, Named, Programs},
     small_files::{change, let_files_age, ms},
-    table::{Line, Results, Table},
     workdir::{FileSystem, WorkDir, enter_namespace},
 };
 

@@ -4,11 +4,11 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use benches::{
+    comparison_table::{Results, Table, Verdict},
     machine::Machine,
     peers::{self, Missing, Named, Peer, Programs},
     runner::{Row, Settings, run_scenario},
     scenario::{Scenario, Set, scenarios},
-    table::{Results, Table, Verdict},
     trees::Tree,
     workdir::{FileSystem, WorkDir, enter_namespace},
 };

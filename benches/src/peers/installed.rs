@@ -20,7 +20,7 @@ use super::{
     tools::{Server, Tool},
     version_line,
 };
-use crate::{ends::Ends, scenario::Phase};
+use crate::{network_namespaces::Ends, scenario::Phase};
 
 /// A tool of the table that is installed here.
 pub(crate) struct Installed {

@@ -31,7 +31,7 @@ pub use self::{
 };
 pub(crate) use self::{installed::Installed, tools::Tool};
 use crate::{
-    ends::Ends,
+    network_namespaces::Ends,
     scenario::{Phase, Set},
     suites::Mode,
     workdir::FileSystem,

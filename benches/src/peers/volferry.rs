@@ -16,7 +16,7 @@ use testkit::{
 };
 
 use super::{About, Peer, Place, Sample, relay_to, start_daemon, text, version_line};
-use crate::{ends::Ends, probe::Probe, suites::Mode};
+use crate::{network_namespaces::Ends, probe::Probe, suites::Mode};
 
 /// The flags of every run. A run that renames the only folder of a tree deletes all previous files, which the guard
 /// would refuse.

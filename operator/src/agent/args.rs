@@ -10,7 +10,7 @@ use clap::Args;
 use contract::{Shard, Side};
 use thiserror::Error;
 
-use crate::{api::OnHookFailure, engine, names, snapshots::change_base::ChangedDemand};
+use crate::{api::OnHookFailure, engine, names, snapshots::keep_base_snapshot::ChangedDemand};
 
 /// How the agent is called; the operator writes this command line into the pod.
 #[derive(Debug, Clone, Args)]

@@ -31,7 +31,7 @@ use crate::{
         job::CHANGED_LIST,
         pod_volumes::{CHANGED_DIR, CHANGED_TOKEN, SOURCE_DEVICE},
     },
-    snapshots::change_base::ChangedDemand,
+    snapshots::keep_base_snapshot::ChangedDemand,
 };
 
 /// How long the service may take for a connection, and for each part of its answer.

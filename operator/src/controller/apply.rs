@@ -21,7 +21,7 @@ use crate::{
     fault::Fault,
     human::{clipped, sentence},
     names::{FIELD_MANAGER, LABEL_TRY},
-    pods::{Try, access, accounts::Accounts, build_try, children::Children, stored_fields},
+    pods::{Try, accounts::Accounts, build_try, children::Children, pod_permissions, stored_fields},
     run::{
         outcome::Outcome,
         stages::step::{Step, StorageStep},
@@ -207,7 +207,7 @@ pub async fn grant(client: &Client, accounts: &Accounts, of: &Try<'_>) -> Result
     let account = format!(
         "{} of {}",
         built.role_binding.name_any(),
-        access::service_account_name(of, of.run.only_side().unwrap_or(Side::Sink))
+        pod_permissions::service_account_name(of, of.run.only_side().unwrap_or(Side::Sink))
     );
     let is_at_home = built.accounts_abroad.is_empty();
     let is_there = is_at_home && of.run.past_tries() == 0 && accounts.has(namespace, job, &account);

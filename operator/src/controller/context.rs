@@ -8,7 +8,7 @@ use kube::{Client, ResourceExt};
 
 use super::{
     lookups::{LatePods, Sources},
-    recent::Recent,
+    recently_read::Recent,
     stores::{Known, KnownEndpoints},
 };
 use crate::{

@@ -14,13 +14,13 @@ use kube::{Api, Client, ResourceExt};
 use super::{
     lookups::{LatePods, Sources},
     read::{Guarded, Result, api, is_forbidden, reading},
-    recent::Recent,
+    recently_read::Recent,
     stores::{Known, Watched},
 };
 use crate::{
     api::{ActiveRun, ClaimReference, FsGroups, SyncJob, SyncRun},
     ends::{
-        end::{EndNamespace, Places},
+        end_namespaces::{EndNamespace, Places},
         permission, shared_destination,
         source_and_sink::Ends,
         source_identity,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
-use super::{recent::Recent, stores::Known};
+use super::{recently_read::Recent, stores::Known};
 use crate::{
     grants::namespace_annotations::NamespaceUsers,
     pods::{placement::Placements, pod_warnings::Warnings},

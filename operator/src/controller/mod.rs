@@ -17,7 +17,7 @@ pub(crate) mod lookups;
 pub(crate) mod owner_index;
 pub(crate) mod pause_after_failure;
 pub mod read;
-pub mod recent;
+pub mod recently_read;
 pub(crate) mod reconcile;
 pub(crate) mod reconcile_timeout;
 pub mod serve;

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, SyncJob, SyncJobSpec, SyncJobStatus},
-    ends::{destination_identity, end::Consent},
+    ends::{destination_identity, end_namespaces::Consent},
     fault::Fault,
     grants::{namespace_annotations, refresh_grants, remove_abroad},
     hooks::run_hooks,

@@ -24,7 +24,7 @@ use super::{
     last_heard_on_watch::Hearing,
     owner_index,
     read::Guarded,
-    recent::Recent,
+    recently_read::Recent,
     reconcile::{on_error, reconcile},
     reconcile_timeout::TIMEOUT,
     stores::{Known, WatchError, watched, watched_by},

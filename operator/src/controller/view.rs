@@ -25,7 +25,7 @@ use crate::{
     queue::{place::Place, turns::Line},
     run::{
         benchmark,
-        consent::RunNames,
+        run_annotations::RunNames,
         shard_pairs::Pair,
         stages::{
             situation::{Demand, Situation, Subject, Turn},

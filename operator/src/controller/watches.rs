@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     api::{ActiveRun, RunFolder, SyncGrant, SyncJob, SyncRun},
-    ends::{end, end_kind::EndKind, permission},
+    ends::{end_kind::EndKind, end_namespaces, permission},
     names,
     pods::stored_fields::{Job, Pod},
     queue::turns::{self, Limits},
@@ -340,7 +340,7 @@ fn interest(job: &Guarded) -> Option<u64> {
 
 fn job_of_child(child: &impl kube::ResourceExt) -> Option<ObjectRef<Guarded>> {
     let name = child.annotations().get(names::ANNOTATION_SYNCJOB)?;
-    Some(ObjectRef::new(name).within(&end::job_namespace(child)?))
+    Some(ObjectRef::new(name).within(&end_namespaces::job_namespace(child)?))
 }
 
 /// Returns the jobs of other namespaces that name a claim of the grant's.

@@ -30,10 +30,10 @@ use crate::{
     names,
     pods::{
         Settings,
-        access::create_secrets,
         job::{GRACE_S, OPERATOR, SYNCER, modest_resources, non_empty, verbatim},
         owner,
         placement::{self, Placement},
+        pod_permissions::create_secrets,
         pod_volumes::{DATA, KEY, KEY_DIR, SCRATCH_DIR, TMP_DIR, TMP_SIZE, empty_dir, mount},
         security::{self, PodUser},
     },

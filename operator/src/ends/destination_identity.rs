@@ -8,7 +8,7 @@ use contract::{Reason, Report, RunResult, Side, VolumeId};
 
 use crate::{
     api::{KnownDestination, RunFolder, SyncJobStatus},
-    run::consent::RunNames,
+    run::run_annotations::RunNames,
     spec::validate::ValidatedSyncJob,
 };
 

@@ -3,8 +3,8 @@
 pub mod bucket_end;
 pub mod claim_end;
 pub mod destination_identity;
-pub mod end;
 pub mod end_kind;
+pub mod end_namespaces;
 pub(crate) mod permission;
 pub mod remote_end;
 pub mod shared_destination;

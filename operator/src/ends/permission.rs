@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 
 use super::{
     claim_end::NamespacedClaim,
-    end::{self, Consent, EndNamespace},
+    end_namespaces::{self, Consent, EndNamespace},
     source_and_sink::Ends,
 };
 use crate::{
@@ -176,7 +176,7 @@ fn mounted(known: &Known, of: Applying<'_>, job: &Job) -> Vec<std::result::Resul
             Some(true) => (Side::Source, GrantAccess::Read),
             _ => (Side::Sink, GrantAccess::Write),
         };
-        Some(of.find(known, side, &claim, access, end::grant_of(job)))
+        Some(of.find(known, side, &claim, access, end_namespaces::grant_of(job)))
     });
     judged.collect()
 }

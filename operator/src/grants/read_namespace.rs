@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use super::namespace_annotations::NamespaceUsers;
 use crate::controller::{
     read::{Result, is_forbidden, reading},
-    recent::Recent,
+    recently_read::Recent,
 };
 
 /// The annotations and labels of a namespace.

@@ -25,7 +25,7 @@ use crate::{
         stores::{Known, WatchError},
     },
     ends::{
-        end::{Consent, EndNamespace, Places},
+        end_namespaces::{Consent, EndNamespace, Places},
         permission::{self, LABELS_AGE},
         source_and_sink::Ends,
     },

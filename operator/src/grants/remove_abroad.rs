@@ -13,7 +13,7 @@ use crate::{
         read::{Guarded, reading},
         stores::Known,
     },
-    ends::end,
+    ends::end_namespaces,
     names,
     pods::{cleanup, stored_fields::Job},
 };
@@ -56,7 +56,7 @@ fn left(known: &Known, namespace: &str, name: &str, uid: Option<&str>) -> Vec<Ar
         let says = |key, value: &str| job.annotations().get(key).is_some_and(|it| it == value);
         let of = job.annotations().get(names::ANNOTATION_UID);
         job.metadata.deletion_timestamp.is_none()
-            && end::is_of_grant(job)
+            && end_namespaces::is_of_grant(job)
             && says(names::ANNOTATION_NAMESPACE, namespace)
             && says(names::ANNOTATION_SYNCJOB, name)
             && of.is_some_and(|of| uid != Some(of))

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::{ActiveRun, HookRun, SyncJob, SyncJobReference, SyncJobStatus, SyncRun},
     controller::{context::Context, dereference, error::Error, stores::Known, view::View},
-    ends::end::Places,
+    ends::end_namespaces::Places,
     pods::cleanup::{self, ChildOwner},
     run::{
         stages::step::{HookStep, Step},

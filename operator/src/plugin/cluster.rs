@@ -16,9 +16,9 @@ use tokio::time::sleep;
 use super::{args::Scope, await_object::await_condition, error::PluginError, output};
 use crate::{
     api::{SyncEndpoint, SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec, conditions},
-    ends::end::Places,
+    ends::end_namespaces::Places,
     names,
-    run::consent::RunNames,
+    run::run_annotations::RunNames,
 };
 
 /// Selects the operator's pods.

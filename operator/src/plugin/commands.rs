@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{Benchmark, Restore, Run, SyncJob, SyncJobStatus, SyncRun, SyncRunSpec, conditions},
-    run::{consent::RunNames, restore},
+    run::{restore, run_annotations::RunNames},
 };
 
 pub(super) async fn run(args: PluginArgs) -> Result<(), PluginError> {

@@ -6,7 +6,7 @@ use k8s_openapi::api::{
     rbac::v1::{Role, RoleBinding},
 };
 
-use super::{Try, access, job};
+use super::{Try, job, pod_permissions};
 use crate::ends::{end_kind::EndKind, source_and_sink::Ends};
 
 /// The objects that must exist before the pods.
@@ -25,10 +25,10 @@ pub struct Groundwork {
 /// Builds the first group: the service account and its RBAC objects.
 pub fn groundwork(of: &Try<'_>) -> Groundwork {
     Groundwork {
-        service_account: access::service_account(of),
-        accounts_abroad: access::accounts_abroad(of),
-        role: access::role(of),
-        role_binding: access::role_binding(of),
+        service_account: pod_permissions::service_account(of),
+        accounts_abroad: pod_permissions::accounts_abroad(of),
+        role: pod_permissions::role(of),
+        role_binding: pod_permissions::role_binding(of),
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     stored_fields::{Job, Pod},
 };
 use crate::{
-    ends::end,
+    ends::end_namespaces,
     names::{self, TryNames},
 };
 
@@ -147,7 +147,7 @@ impl ChildOwner {
     /// Returns whether one of the SyncRuns owns a child, or it was made in another namespace for their SyncJob.
     pub fn owns(&self, child: &impl kube::ResourceExt) -> bool {
         child.owner_references().iter().any(|owner| self.runs.contains(&owner.uid))
-            || end::is_abroad(child, &self.namespace, &self.uid)
+            || end_namespaces::is_abroad(child, &self.namespace, &self.uid)
     }
 }
 

@@ -15,9 +15,10 @@ use k8s_openapi::{
 };
 
 use super::{
-    Try, access,
+    Try,
     object_store::{STORE_KEY_ENTRY, store_variables},
     placement::{self, Placement},
+    pod_permissions,
     pod_volumes::{KEY_DIR, changes_since, data_path, devices, mounts, sides, volumes},
     security::{self, PodUser},
 };
@@ -27,7 +28,7 @@ use crate::{
     engine::{self, EndArgs, Folder, RemotePlace, bench_args},
     names,
     run::{restore, shard_pairs},
-    snapshots::change_base::Changes,
+    snapshots::keep_base_snapshot::Changes,
     spec::validate::ValidatedSyncJob,
     telemetry::LogFormat,
 };
@@ -230,7 +231,7 @@ fn pod_spec(of: &Try<'_>, side: Side, more_agent_args: Vec<String>, syncer_args:
     let is_granted = of.ends.of(side).grant().is_some();
     PodSpec {
         restart_policy: Some("Never".into()),
-        service_account_name: Some(access::service_account_name(of, side)),
+        service_account_name: Some(pod_permissions::service_account_name(of, side)),
         automount_service_account_token: Some(true),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(if is_granted { GRANTED_GRACE_S } else { GRACE_S }),

@@ -1,7 +1,6 @@
 //! Builds the objects of a try, with one builder for each Kubernetes kind. Pure: everything read from the cluster comes
 //! in as arguments, and building cannot fail.
 
-pub mod access;
 pub mod accounts;
 pub mod build_try;
 pub mod children;
@@ -13,6 +12,7 @@ pub(crate) mod neighbours;
 pub mod object_store;
 pub mod one_pod_or_two;
 pub mod placement;
+pub mod pod_permissions;
 pub mod pod_state;
 pub mod pod_volumes;
 pub mod pod_warnings;
@@ -31,11 +31,11 @@ use self::placement::Placements;
 use crate::{
     api::{ActiveRun, CommonPodSettings, FsGroups, Hook, SyncJob, SyncRun},
     ends::{
-        end::{self, EndNamespace},
+        end_namespaces::{self, EndNamespace},
         source_and_sink::Ends,
     },
     names::{self, TryNames},
-    snapshots::change_base::Changes,
+    snapshots::keep_base_snapshot::Changes,
     spec::validate::ValidatedSyncJob,
     telemetry::LogFormat,
 };
@@ -108,7 +108,7 @@ impl Try<'_> {
         let Some(granted) = end.grant() else {
             return self.owned(name, labels, owner::<SyncRun>(&self.run.id, self.run_uid));
         };
-        let mut metadata = self.owned(name, labels, end::owner(granted));
+        let mut metadata = self.owned(name, labels, end_namespaces::owner(granted));
         metadata.namespace = Some(end.namespace.clone());
         metadata.annotations.get_or_insert_default().extend([
             (names::ANNOTATION_NAMESPACE.to_string(), self.job.namespace.clone()),

@@ -13,7 +13,7 @@ use super::{Try, object_store::store_entries};
 use crate::{
     ends::end_kind::EndKind,
     names,
-    snapshots::change_base::{ChangedDemand, Changes},
+    snapshots::keep_base_snapshot::{ChangedDemand, Changes},
     spec::validate::ValidatedSyncJob,
 };
 

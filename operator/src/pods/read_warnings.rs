@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{ActiveRun, SyncJob},
     controller::read::{DereferenceError, Result, is_forbidden, reading},
-    ends::{end::EndNamespace, source_and_sink::Ends},
+    ends::{end_namespaces::EndNamespace, source_and_sink::Ends},
     names::TryNames,
 };
 

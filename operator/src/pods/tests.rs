@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{build_try, placement::Placement, *};
 use crate::{
     api::{Hook, OnHookFailure, PodSettings},
-    ends::end::EndNamespace,
+    ends::end_namespaces::EndNamespace,
     grants::namespace_annotations::NamespaceUsers,
     spec::validate,
     status::run_status,

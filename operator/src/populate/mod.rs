@@ -6,6 +6,6 @@
 pub mod choose_content;
 pub mod plan;
 pub mod serve;
-pub mod temporary;
+pub mod temporary_claim;
 #[cfg(test)]
 mod tests;

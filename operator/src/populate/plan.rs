@@ -9,7 +9,7 @@ use kube::{Resource as _, ResourceExt as _};
 
 use super::{
     choose_content::{self, Content, source},
-    temporary::{self, ANNOTATION_TOLD, is_of, selected_node},
+    temporary_claim::{self, ANNOTATION_TOLD, is_of, selected_node},
 };
 use crate::{
     api::{SyncJob, conditions},
@@ -77,7 +77,7 @@ pub fn next(at: ClaimSituation<'_>) -> FillStep {
     }
     let others = temporary.is_some_and(|it| !is_of(it, claim)) || filler.is_some_and(|it| !is_of(it, claim));
     if others {
-        let name = temporary::name(claim);
+        let name = temporary_claim::name(claim);
         let message = format!("A claim or SyncJob {name} is there and not the populator's: delete it.");
         return report(Reason::NameTaken, message);
     }
@@ -92,8 +92,8 @@ pub fn next(at: ClaimSituation<'_>) -> FillStep {
     match temporary {
         None => begin(at),
         Some(temporary) if temporary.metadata.deletion_timestamp.is_some() => FillStep::Wait,
-        Some(temporary) if !temporary::is_like(temporary, claim) => {
-            let name = temporary::name(claim);
+        Some(temporary) if !temporary_claim::is_like(temporary, claim) => {
+            let name = temporary_claim::name(claim);
             let message =
                 format!("The claim {name} asks for another volume than the one to be filled: delete it.");
             report(Reason::NameTaken, message)
@@ -129,7 +129,7 @@ fn begin(at: ClaimSituation<'_>) -> FillStep {
         Ok(_) => None,
         Err(fault) => return FillStep::Tell(fault),
     };
-    FillStep::MakeClaim(Box::new(temporary::claim(claim, image)))
+    FillStep::MakeClaim(Box::new(temporary_claim::claim(claim, image)))
 }
 
 /// Keeps the temporary claim on the node that the scheduler chose, and has it choose again if the provisioner refuses.
@@ -177,10 +177,10 @@ fn go_on(at: ClaimSituation<'_>, temporary: &PersistentVolumeClaim) -> FillStep 
         Some(filler) => filled(at, filler),
         None => match content_of(at) {
             Ok(Content::Copy { job, snapshot, .. }) => {
-                FillStep::MakeFiller(Box::new(temporary::filler(claim, job, snapshot)))
+                FillStep::MakeFiller(Box::new(temporary_claim::filler(claim, job, snapshot)))
             }
             Ok(Content::Endpoint(job)) => {
-                FillStep::MakeFiller(Box::new(temporary::filler_from_source(claim, job)))
+                FillStep::MakeFiller(Box::new(temporary_claim::filler_from_source(claim, job)))
             }
             // The volume was made empty before there was one.
             Ok(Content::Image(_)) => FillStep::DropClaim,

@@ -29,7 +29,7 @@ use tokio::time::{error::Elapsed, timeout};
 use super::{
     choose_content,
     plan::{self, ClaimSituation, FillStep},
-    temporary::{self, POPULATOR},
+    temporary_claim::{self, POPULATOR},
 };
 use crate::{
     api::SyncJob,
@@ -37,7 +37,7 @@ use crate::{
         apply::Applicable,
         pause_after_failure::pause_after,
         read::{DereferenceError, Guarded},
-        recent::Recent,
+        recently_read::Recent,
         reconcile_timeout::TIMEOUT,
         serve::{ServeError, host_name},
         watches::{await_kind, scoped},
@@ -221,7 +221,7 @@ impl Populator {
             let (namespace, name) = (job.namespace(), job.name_any());
             let is_concerned = |claim: &&Arc<PersistentVolumeClaim>| {
                 (claim.namespace() == namespace && choose_content::source(claim) == Some(&*name))
-                    || temporary::is_of(&job, claim)
+                    || temporary_claim::is_of(&job, claim)
             };
             store
                 .state()
@@ -272,7 +272,7 @@ impl Populator {
         let claim = claims.get_opt(&claim.name_any()).await.map_err(cannot("read the claim"))?;
         let Some(claim) = claim else { return Ok(None) };
         let Some(source) = choose_content::source(&claim) else { return Ok(None) };
-        let name = temporary::name(&claim);
+        let name = temporary_claim::name(&claim);
         let temporary = claims.get_opt(&name).await.map_err(cannot("read the temporary claim"))?;
         let filler = self.job(&claim, &name).await?;
         let job = self.job(&claim, source).await?;

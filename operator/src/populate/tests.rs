@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     choose_content::{ANNOTATION_IF_NONE, ANNOTATION_SNAPSHOT},
     plan::{ClaimSituation, FillStep, next},
-    temporary::ANNOTATION_TOLD,
+    temporary_claim::ANNOTATION_TOLD,
 };
 use crate::{
     api::{

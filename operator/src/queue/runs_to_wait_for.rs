@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use super::place::{self, Place, Recorded};
 use crate::{
     api::{ActiveRun, RunFolder, SyncJob},
-    ends::end,
+    ends::end_namespaces,
     fault::Fault,
     names,
     pods::{pod_state, stored_fields::Pod},
@@ -226,7 +226,7 @@ fn seen_from(from: &str, namespace: &str, name: &str) -> String {
 
 fn owner(pod: &Pod, from: &str) -> Option<String> {
     let name = pod.annotations().get(names::ANNOTATION_SYNCJOB)?;
-    Some(seen_from(from, &end::job_namespace(pod)?, name))
+    Some(seen_from(from, &end_namespaces::job_namespace(pod)?, name))
 }
 
 fn stray(pod: Pod) -> Stray {

@@ -3,7 +3,6 @@
 
 pub mod benchmark;
 pub(crate) mod bookkeeping;
-pub mod consent;
 pub mod due_times;
 mod judge_hooks;
 pub mod old_runs;
@@ -12,6 +11,7 @@ pub mod record;
 pub mod regression;
 pub mod restore;
 pub mod retry;
+pub mod run_annotations;
 pub mod shard_pairs;
 pub mod stages;
 pub(crate) mod stray_runs;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 
-use super::{benchmark, consent::RunNames};
+use super::{benchmark, run_annotations::RunNames};
 use crate::{
     api::{
         ActiveRun, DeletionPolicy, EndPodSettings, Files, Placement, Restore, SourceEndpoint, SyncJob,

@@ -11,7 +11,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    change_base::{self, ChangedDemand, Changes, MAX_CERTIFICATE_BYTES},
+    keep_base_snapshot::{self, ChangedDemand, Changes, MAX_CERTIFICATE_BYTES},
     source_capture,
     storage_progress::{class, snapshot},
 };
@@ -35,9 +35,9 @@ pub(crate) async fn find(
     valid: &ValidatedSyncJob,
 ) -> Changes {
     let (Some(capture), Some(demand)) = (&run.capture, &valid.capture) else { return Changes::Unlisted };
-    let base = change_base::of_job(view.status, &valid.name, view.uid());
+    let base = keep_base_snapshot::of_job(view.status, &valid.name, view.uid());
     let may_leave_one = view.found.line.as_ref().is_none_or(Line::has_room_for_base);
-    if !change_base::may_have_base(valid) || base.is_none() && !may_leave_one {
+    if !keep_base_snapshot::may_have_base(valid) || base.is_none() && !may_leave_one {
         return Changes::Unlisted;
     }
     let patience = valid.timeout / 4;

@@ -10,7 +10,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    change_base, group_progress,
+    group_progress, keep_base_snapshot,
     source_capture::{self, CaptureOf, Captured},
     storage_progress::{self, class, is_ours, snapshot, snapshots},
 };
@@ -102,7 +102,7 @@ fn capture_of<'a>(view: &'a View<'_>, valid: &'a ValidatedSyncJob) -> Option<Cap
     let (demand, name) = (&valid.capture.as_ref()?.of, run.capture.as_ref()?.name.as_str());
     let source = source_capture::source(&view.found.claims)?;
     let owner = view.found.run.as_ref()?.owner_ref(&())?;
-    let by_job = view.job.owner_ref(&()).filter(|_| change_base::may_have_base(valid));
+    let by_job = view.job.owner_ref(&()).filter(|_| keep_base_snapshot::may_have_base(valid));
     let snapshot_owner = by_job.unwrap_or_else(|| owner.clone());
     Some(CaptureOf { job: valid, demand, run, owner, snapshot_owner, source, name })
 }
@@ -175,7 +175,7 @@ pub(crate) async fn remove(
         }
         let claims = read::api::<PersistentVolumeClaim>(client, job);
         delete_ours(&claims, storage_progress::claim(client, job, name).await?).await?;
-        if !change_base::is_kept(status, name) {
+        if !keep_base_snapshot::is_kept(status, name) {
             delete_ours(&snapshots(client, &namespace), snapshot(client, job, name).await?).await?;
         }
     }

@@ -9,7 +9,7 @@ use k8s_openapi::{
 use kube::{Api, Client, Resource, ResourceExt as _, api::DynamicObject};
 
 use super::{
-    change_base, destination_image, group_progress,
+    destination_image, group_progress, keep_base_snapshot,
     source_capture::{self, Captured},
 };
 use crate::{
@@ -174,7 +174,7 @@ pub(crate) async fn gone(client: &Client, job: &SyncJob) -> read::Result<Vec<Str
             gone.push(name.clone());
             continue;
         }
-        let is_kept = job.status.as_ref().is_some_and(|status| change_base::is_kept(status, name));
+        let is_kept = job.status.as_ref().is_some_and(|status| keep_base_snapshot::is_kept(status, name));
         let is_left = claim(client, job, name).await?.is_some_and(|claim| is_ours(&claim))
             || !is_kept && is_there(client, job, name).await?;
         if !is_left {

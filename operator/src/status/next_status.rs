@@ -20,7 +20,7 @@ use crate::{
             step::{ClaimStep, HookStep, Step, StorageStep},
         },
     },
-    snapshots::{change_base, destination_image, source_capture},
+    snapshots::{destination_image, keep_base_snapshot, source_capture},
     volumes::{
         claim_creation, claim_growth,
         claims::{Blocked, LostClaim},
@@ -99,7 +99,7 @@ pub(crate) fn turn(status: &mut SyncJobStatus, step: &Step, view: &View<'_>) {
         Step::Finish(outcome) => finish(status, outcome, view),
     }
     note_identity(status, step, view);
-    valid.iter().for_each(|valid| change_base::give_up(status, valid));
+    valid.iter().for_each(|valid| keep_base_snapshot::give_up(status, valid));
     if valid.as_ref().is_ok_and(|valid| valid.regression.is_none()) {
         regression::forget(status);
     }
@@ -191,7 +191,7 @@ fn conclude(status: &mut SyncJobStatus, outcome: &Outcome, run: &ActiveRun, view
     if let Ok(valid) = view.valid {
         destination_image::remember(status, run, &found.facts.imaged, report.result);
         let has_room = found.line.as_ref().is_none_or(Line::has_room_for_base);
-        change_base::remember(status, valid, run, has_room, report);
+        keep_base_snapshot::remember(status, valid, run, has_room, report);
         let judged = status.last_run.as_ref().filter(|run| run.cause != Some(RunCause::Restore));
         if let Some(rule) = valid.regression.filter(|_| judged.is_some()) {
             regression::judge(status, rule, view.subject.generation, view.now);

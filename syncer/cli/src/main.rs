@@ -6,10 +6,10 @@ mod bench;
 mod changed_list;
 mod completions;
 mod config;
-mod defaults;
 mod doctor;
 mod enroll;
 mod filter_files;
+mod flag_defaults;
 mod flags;
 mod generate;
 mod itemize;
@@ -55,7 +55,7 @@ use contract::ExitCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use config::{Config, Surroundings};
-use defaults::{COMMANDS, Defaults};
+use flag_defaults::{COMMANDS, Defaults};
 use flags::{Flags, dashed_paths, rsync_flags};
 
 use syncer::buffers;

@@ -15,7 +15,8 @@ use crate::{
     destination::Staged,
     entry::Meta,
     fetch::{
-        chunk_basis::ChunkBasis, cut_basis::Cut, granule_basis::GranuleBasis, when_to_note_arrivals::Arrivals,
+        chunk_basis::ChunkBasis, cut_in_parallel::Cut, granule_basis::GranuleBasis,
+        when_to_note_arrivals::Arrivals,
     },
     hash::{BlockHash, BlockHashes, ContentId, TransferHash, granule_value, is_one_block},
     plan::needed_files::Need,

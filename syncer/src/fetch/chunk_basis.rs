@@ -15,7 +15,7 @@ use crate::{
     destination::{ClonedAt, Destination, Staged},
     fetch::{
         concatenated_files::{ConcatFiles, FileRange},
-        cut_basis::{Cut, cut},
+        cut_in_parallel::{Cut, cut},
     },
     measure::monitor::Monitor,
     sys::file_part::SizedFile,

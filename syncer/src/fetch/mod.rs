@@ -6,7 +6,7 @@ pub(crate) mod chunk_basis;
 pub(crate) mod concatenated_files;
 pub(crate) mod copy_differences;
 pub(crate) mod copy_local;
-pub(crate) mod cut_basis;
+pub(crate) mod cut_in_parallel;
 pub(crate) mod granule_basis;
 pub(crate) mod in_flight;
 pub(crate) mod receive_frames;

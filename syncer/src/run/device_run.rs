@@ -20,7 +20,7 @@ use crate::{
         run_state::Run,
     },
     run::{
-        known_base,
+        find_device_base,
         make_report::{add_usage, make_report},
     },
     session_error::SessionError,
@@ -85,7 +85,7 @@ fn write(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Done, SessionError> {
     device.grow()?;
-    let base = known_base::prove(device, run)?;
+    let base = find_device_base::prove(device, run)?;
     let parts: Vec<_> = match base {
         Some(_) => device.opened().changed_parts().collect(),
         None => (0..).zip(block_device::parts(device.len())).collect(),
@@ -103,7 +103,7 @@ fn write(
     if device.is_new() || device.has_changed() {
         run.counters.count(!device.is_new());
     }
-    let content = known_base::content_of(device, base, run)?;
+    let content = find_device_base::content_of(device, base, run)?;
     if !run.params.verify {
         return Ok(Done { notes: Vec::new(), content });
     }

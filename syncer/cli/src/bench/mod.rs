@@ -6,7 +6,7 @@ mod bench_folder;
 mod machine;
 mod made_tree;
 mod room;
-mod way;
+mod route;
 
 use std::{
     fs::File,
@@ -34,7 +34,7 @@ use crate::{
 };
 use bench_error::BenchError;
 use bench_folder::OwnFolder;
-use way::Way;
+use route::Way;
 
 /// Runs the bench, and prints the result in the requested form.
 pub(super) fn run(flags: &BenchFlags, link: Option<LinkConfig>) -> ExitCode {

@@ -9,7 +9,7 @@ use super::config_error::ConfigError;
 use crate::{
     flags::{CONNECT_TIMEOUT, LinkFlags},
     link_to_service::Asks,
-    remote::started::Started,
+    remote::link_to_starter::Started,
 };
 
 /// The way to reach the other end, and the keys by which the two recognise each other.

@@ -22,8 +22,8 @@ use thiserror::Error;
 use super::{
     far_history::{self, FarHistory},
     greeting::{self, Answer, GreetingError, Request},
+    link_to_starter::Started,
     near_end::JOB,
-    started::Started,
 };
 use crate::{
     config::{Config, ConfigError, Job, LinkConfig, Run, Surroundings},

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::state::ServiceState;
+use super::service_state::ServiceState;
 
 /// The longest request line, and how long a client may take for it.
 const MAX_LINE_BYTES: usize = 4096;

@@ -1,17 +1,17 @@
 //! `volferry serve`: folders for many peers at one port.
 
-mod counts;
 mod folder_queue;
 mod folders_apart;
 mod http;
+mod log_refused_peers;
 mod peers;
 mod readers_params;
-mod refused;
 mod reload;
 mod revoked_sessions;
 mod rules;
 pub(crate) mod service_config;
-mod state;
+mod service_metrics;
+mod service_state;
 mod systemd;
 mod trusted_file;
 mod visit;
@@ -48,7 +48,7 @@ use crate::{
 };
 use reload::{listen_for_signals, obey};
 use rules::{Rules, RulesError};
-use state::ServiceState;
+use service_state::ServiceState;
 use systemd::{notify, passed_sockets};
 use visits_per_key::Visits;
 

@@ -14,7 +14,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use super::{state::ServiceState, systemd::notify};
+use super::{service_state::ServiceState, systemd::notify};
 use crate::run_log::RUNS;
 
 /// How often the file of keys is looked at.

@@ -13,7 +13,7 @@ use super::{
     folder_queue::Turns,
     readers_params::readers_params,
     revoked_sessions::Entered,
-    state::{Admitted, ServiceState, shown},
+    service_state::{Admitted, ServiceState, shown},
 };
 use crate::{
     flags::folder_below,

@@ -6,7 +6,7 @@ use contract::{Preserve, SnapshotEngine, chain};
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
 use super::{
-    look_again::MAX_LOOKS, publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun,
+    moved_meanwhile::MAX_LOOKS, publish::publish, store_contents::ScannedTree, written_by_run::KnownFromRun,
 };
 use crate::{
     destination::{Candidate, Destination, Settings, visible_attrs},

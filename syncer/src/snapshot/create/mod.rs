@@ -5,7 +5,7 @@ pub(crate) mod find_listed_file;
 pub(crate) mod find_unchanged;
 pub(crate) mod first_copy_room;
 pub(crate) mod left_out_files;
-mod look_again;
+mod moved_meanwhile;
 pub(crate) mod publish;
 pub(crate) mod read_until_quiet;
 mod small_changes;
@@ -22,7 +22,7 @@ pub(crate) use find_unchanged::{
 };
 pub(crate) use first_copy_room::copy_of;
 pub use first_copy_room::{FirstCopy, first_copy};
-pub(crate) use look_again::{SettledTree, read_until_settled};
+pub(crate) use moved_meanwhile::{SettledTree, read_until_settled};
 pub(crate) use publish::{MadeSnapshot, record};
 pub(crate) use read_until_quiet::{Attempt, KeptRead, OpenedFile, ReadLive, ScanTerms, read_until_quiet};
 pub(crate) use store_contents::{ScannedTree, path_of, store_contents};

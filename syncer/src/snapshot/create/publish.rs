@@ -11,7 +11,7 @@ use std::{sync::OnceLock, time::SystemTime};
 
 use super::{
     find_unchanged::{PlannedSums, plan},
-    look_again::{SettledTree, read_until_settled},
+    moved_meanwhile::{SettledTree, read_until_settled},
     store_contents::{ScannedTree, store_contents},
     store_live_file::FileStorer,
     write_folders::write_folders,

@@ -11,13 +11,13 @@ use parking_lot::{Mutex, RwLock};
 use syncer::session::{Guests, SessionError};
 
 use super::{
-    counts::Counts,
     folder_queue::{QueueLengths, Turns},
+    log_refused_peers::Refused,
     peers::FileStamp,
-    refused::Refused,
     revoked_sessions::{Entered, Sessions},
     rules::{Rules, RulesError},
     service_config::ServedFolder,
+    service_metrics::Counts,
 };
 use crate::screen::Screen;
 

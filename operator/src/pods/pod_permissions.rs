@@ -16,7 +16,7 @@ use super::Try;
 use crate::{
     api::SyncRun,
     names,
-    snapshots::{change_base::Changes, source_capture::SNAPSHOT_GROUP},
+    snapshots::{keep_base_snapshot::Changes, source_capture::SNAPSHOT_GROUP},
 };
 
 /// Builds the ServiceAccount of the pods in the SyncJob's namespace; `None` if the spec names one, or no pod is there.
