@@ -239,6 +239,10 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             go_on(self.monitor)?;
             let Some((index, entry)) = entries.find(|(index, _)| *index == pair.index) else { break };
             let sink = pair.sink.map(|nth| there.first_child + nth);
+            // A restore that took back the list of another volume would lose that volume's later snapshots.
+            if self.policy.spares_foreign && sink.is_some() && entry.name == OWN_DIR {
+                continue;
+            }
             let digest = &listed.children[pair.source as usize];
             if sink.is_some_and(|id| self.policy.same(digest, &self.sink.dirs[id as usize].digest)) {
                 continue;

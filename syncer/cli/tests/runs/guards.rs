@@ -236,6 +236,37 @@ fn a_folder_that_another_job_writes_to_is_not_deleted_or_replaced() {
 }
 
 #[test]
+fn what_another_volume_keeps_below_the_destination_is_not_replaced() {
+    for way in Way::ALL {
+        let pair = ten_files(way);
+        let volume = |at: &Path| {
+            tree::file(&at.join("file"), b"content");
+            let created = Command::new(program()).args(["snapshot", "create", text(at)]).output().unwrap();
+            assert!(created.status.success(), "{created:?}");
+        };
+        fs::create_dir(pair.source.join("volume")).unwrap();
+        volume(&pair.source.join("volume"));
+        pair.done(&[]);
+        volume(&pair.source.join("volume"));
+        pair.done(&["--delete"]);
+        pair.assert_copy("no run has used the copy, so it follows");
+
+        let theirs = pair.destination.join("volume");
+        fs::remove_file(theirs.join(".volferry/made")).unwrap();
+        volume(&theirs);
+        let list = fs::read(theirs.join(".volferry/snapshots/roots")).unwrap();
+        for flags in [&["--delete"][..], &[]] {
+            let run = pair.refuse(flags, ExitCode::Guard, "OtherJobsDestination");
+            let message = &run.ends().next().unwrap().report().message;
+            assert!(message.contains("volume/.volferry"), "{way:?}: {message}");
+        }
+        assert!(fs::read(theirs.join(".volferry/snapshots/roots")).unwrap() == list);
+        pair.done(&["--exclude", "/volume/.volferry", "--delete"]);
+        assert!(fs::read(theirs.join(".volferry/snapshots/roots")).unwrap() == list);
+    }
+}
+
+#[test]
 fn a_source_that_only_had_a_snapshot_taken_is_no_destination_of_runs() {
     let pair = Pair::new(Way::Local);
     tree::file(&pair.source.join("a"), b"content");

@@ -187,6 +187,27 @@ fn a_restore_in_place_deletes_no_socket_and_no_destination_of_another_job() {
     assert_eq!(volume.run("restore", &["mine", "-n"]).stdout, "", "what stays is no difference");
 }
 
+#[test]
+fn a_restore_in_place_leaves_a_volume_inside_its_later_snapshots() {
+    let volume = Volume::new();
+    let inside = volume.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    let take = |content: &str| {
+        fs::write(inside.join("file"), content).unwrap();
+        let taken = Command::new(program()).args(["snapshot", "create"]).arg(&inside).output().unwrap();
+        assert!(taken.status.success(), "{taken:?}");
+    };
+    take("old");
+    volume.create(&["--tag", "mine"]);
+    take("new");
+    let list = fs::read(inside.join(".volferry/snapshots/roots")).unwrap();
+    volume.run("restore", &["mine"]).exits(0);
+    assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "old");
+    assert!(fs::read(inside.join(".volferry/snapshots/roots")).unwrap() == list);
+    let checked = Command::new(program()).args(["snapshot", "verify"]).arg(&inside).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+}
+
 /// Returns the owner and the mode of a file.
 fn rights(path: &Path) -> (u32, u32) {
     use std::os::unix::fs::MetadataExt as _;

@@ -273,7 +273,7 @@ reasons! {
         hint "a folder as DST keeps the name; --force replaces the file all the same";
     /// The peer is an end of another job.
     OtherJob(Identity) next "Give both ends the identity files of one pair.";
-    /// The run would delete a folder that is another job's destination.
+    /// The run would delete a folder that is another job's destination, or replace the snapshots of another volume.
     OtherJobsDestination(Guard)
         next "Exclude that folder."
         hint "leave the folder out with --exclude; --force overrides this guard";

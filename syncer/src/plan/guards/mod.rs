@@ -26,7 +26,7 @@ use crate::{
             delete_limit::check_deletes,
             free_space::Room,
             mount_notes::{mounts_note, stay_note},
-            other_jobs_folder::other_job,
+            other_jobs_folder::{other_job, other_volume},
             pattern_notes::pattern_notes,
             wrong_direction::wrong_direction,
         },
@@ -54,6 +54,7 @@ pub(crate) fn check(
     let deletes = failed == 0 || params.deletes_anyway();
     let refused = [
         other_job(params, sink, planned, monitor)?,
+        other_volume(planned, sink),
         wrong_direction(params, head, sink, planned, monitor)?,
         match room.filter(|_| !planned.dirs.is_empty()) {
             Some(room) => room.refusal(params, &head.totals, sink, planned, deletes, monitor)?,

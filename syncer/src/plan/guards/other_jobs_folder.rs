@@ -1,14 +1,15 @@
-//! Refuses to delete what another job writes to.
+//! Refuses to delete what another job writes to, and to write what another volume keeps over it.
 
 use contract::{Reason, RunParams};
 
 use crate::{
-    entry::Kind,
+    compare_entries::Step,
+    entry::{Entry, Kind},
     measure::monitor::Monitor,
     path::OWN_DIR,
     plan::{
         guards::refused::Refused,
-        planned::{Compared, SparedEntries, path_in},
+        planned::{Compared, PlannedDir, SparedEntries, path_in},
     },
     session_error::{SessionError, go_on},
     tree::{Tree, dir::DirId},
@@ -38,6 +39,38 @@ pub(super) fn other_job(
         ),
         remedy: "choose another destination, exclude the folder, or remove its .volferry if no job uses it any more",
     }))
+}
+
+/// The files of a `.volferry` that tell which volume it is of, and where that volume is.
+const IDENTITY: [&[u8]; 2] = [b"made", b"volume"];
+
+/// Refuses to replace the `.volferry` of another volume below the root, whose list of snapshots would be lost. One that
+/// came from this source, and that no run has used since, is brought up to date like any other folder.
+pub(super) fn other_volume(planned: &Compared, sink: &Tree) -> Option<Refused> {
+    let found =
+        planned.dirs.iter().find(|dir| dir.path.names().last() == Some(OWN_DIR) && is_others(dir, sink))?;
+    Some(Refused {
+        reason: Reason::OtherJobsDestination,
+        problem: format!(
+            "the run would replace what Volferry keeps of another volume in the folder {} of the destination, the list of its \
+             snapshots, too",
+            found.path
+        ),
+        remedy: "leave it out with --exclude, choose another destination, or remove it if no job uses it any more",
+    })
+}
+
+/// Returns whether a planned `.volferry` is of another volume at the sink than at the source.
+fn is_others(dir: &PlannedDir, sink: &Tree) -> bool {
+    let replaces = |(step, entry): (Step, Entry<'_>)| {
+        IDENTITY.contains(&entry.name) && matches!(step, Step::Update | Step::Replace { .. })
+    };
+    let goes = |id: DirId| {
+        let there =
+            (0..).zip(&sink.dirs[id as usize].listing).filter(|(_, entry)| IDENTITY.contains(&entry.name));
+        there.into_iter().any(|(index, _)| dir.plan.deletes.binary_search(&index).is_ok())
+    };
+    dir.steps().any(replaces) || dir.sink.is_some_and(goes)
 }
 
 /// Returns whether a directory that is removed is a `.volferry`, or contains one that does not stay.
