@@ -50,7 +50,10 @@ pub fn check_request(
     if request.source_snapshot.is_some() && !demands.exclude.is_empty() {
         return Err(SessionError::NotHeld { what: "a snapshot", demand: "exclude" });
     }
-    if let (Some(_), Some(demand)) = (&request.history, whole_tree_demand(demands, request.access)) {
+    // A run that writes is judged by the destination, which knows what the source offers.
+    let reads_history = request.access == FolderAccess::Read && request.params.history != History::None;
+    let demand = whole_tree_demand(demands, request.access);
+    if let Some(demand) = demand.filter(|_| reads_history || request.history.is_some()) {
         return Err(SessionError::NotHeld { what: "the history", demand });
     }
     if request.history.is_some() && request.access == FolderAccess::Write && demands.history == History::None
@@ -135,9 +138,13 @@ mod tests {
             let history = Some(HistoryRequest { selection: CopySelection::All, wait_seconds: 0 });
             let (folder, params) = ("photos".into(), RunParams::default());
             let (path, source_snapshot, paths) = Default::default();
-            let request = FolderRequest { folder, path, access, params, source_snapshot, paths, history };
-            let checked = check_request(&demands, &request, &RelPath::root());
-            assert_eq!(checked.is_err(), is_refused, "{demands:?} {access:?}");
+            let mut request = FolderRequest { folder, path, access, params, source_snapshot, paths, history };
+            let is_error = |request: &_| check_request(&demands, request, &RelPath::root()).is_err();
+            assert_eq!(is_error(&request), is_refused, "{demands:?} {access:?}");
+            request.history = None;
+            assert!(!is_error(&request), "{demands:?} {access:?}: a run without history");
+            request.params.history = History::Kept;
+            assert_eq!(is_error(&request), access == Read && is_refused, "{demands:?} {access:?}: with a run");
         }
     }
 
