@@ -255,12 +255,13 @@ fn what_another_volume_keeps_below_the_destination_is_not_replaced() {
         fs::remove_file(theirs.join(".volferry/made")).unwrap();
         volume(&theirs);
         let list = fs::read(theirs.join(".volferry/snapshots/roots")).unwrap();
-        for flags in [&["--delete"][..], &[]] {
-            let run = pair.refuse(flags, ExitCode::Guard, "OtherJobsDestination");
+        for flags in ["--delete", "--update", "--size-only", "--checksum"] {
+            let run = pair.refuse(&[flags], ExitCode::Guard, "OtherJobsDestination");
             let message = &run.ends().next().unwrap().report().message;
             assert!(message.contains("volume/.volferry"), "{way:?}: {message}");
         }
         assert!(fs::read(theirs.join(".volferry/snapshots/roots")).unwrap() == list);
+        pair.refuse(&["-n"], ExitCode::Guard, "OtherJobsDestination");
         pair.done(&["--exclude", "/volume/.volferry", "--delete"]);
         assert!(fs::read(theirs.join(".volferry/snapshots/roots")).unwrap() == list);
     }

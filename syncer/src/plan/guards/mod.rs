@@ -54,7 +54,7 @@ pub(crate) fn check(
     let deletes = failed == 0 || params.deletes_anyway();
     let refused = [
         other_job(params, sink, planned, monitor)?,
-        other_volume(planned, sink),
+        other_volume(params, planned, sink),
         wrong_direction(params, head, sink, planned, monitor)?,
         match room.filter(|_| !planned.dirs.is_empty()) {
             Some(room) => room.refusal(params, &head.totals, sink, planned, deletes, monitor)?,

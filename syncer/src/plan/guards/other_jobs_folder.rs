@@ -1,10 +1,11 @@
 //! Refuses to delete what another job writes to, and to write what another volume keeps over it.
 
-use contract::{Reason, RunParams};
+use contract::{Compare, Reason, RunParams};
 
 use crate::{
     compare_entries::Step,
     entry::{Entry, Kind},
+    listing::Listing,
     measure::monitor::Monitor,
     path::OWN_DIR,
     plan::{
@@ -46,31 +47,37 @@ const IDENTITY: [&[u8]; 2] = [b"made", b"volume"];
 
 /// Refuses to replace the `.volferry` of another volume below the root, whose list of snapshots would be lost. One that
 /// came from this source, and that no run has used since, is brought up to date like any other folder.
-pub(super) fn other_volume(planned: &Compared, sink: &Tree) -> Option<Refused> {
-    let found =
-        planned.dirs.iter().find(|dir| dir.path.names().last() == Some(OWN_DIR) && is_others(dir, sink))?;
+pub(super) fn other_volume(params: &RunParams, planned: &Compared, sink: &Tree) -> Option<Refused> {
+    let own = planned.dirs.iter().filter(|dir| dir.path.names().last() == Some(OWN_DIR));
+    let found = own.filter_map(|dir| Some((dir, &sink.dirs[dir.sink? as usize].listing)));
+    let (dir, _) = found.into_iter().find(|(dir, there)| is_others(params, dir, there))?;
     Some(Refused {
         reason: Reason::OtherJobsDestination,
         problem: format!(
             "the run would replace what Volferry keeps of another volume in the folder {} of the destination, the list of its \
              snapshots, too",
-            found.path
+            dir.path
         ),
         remedy: "leave it out with --exclude, choose another destination, or remove it if no job uses it any more",
     })
 }
 
-/// Returns whether a planned `.volferry` is of another volume at the sink than at the source.
-fn is_others(dir: &PlannedDir, sink: &Tree) -> bool {
-    let replaces = |(step, entry): (Step, Entry<'_>)| {
-        IDENTITY.contains(&entry.name) && matches!(step, Step::Update | Step::Replace { .. })
+/// Returns whether a planned `.volferry` is of another volume at the sink, which has the entries `there`, than at the
+/// source: the file that tells which one it is differs.
+fn is_others(params: &RunParams, dir: &PlannedDir, there: &Listing) -> bool {
+    // These runs may leave that file as it is, and replace others.
+    let by_time = params.update || params.compare != Compare::Metadata;
+    let is_other = |(index, old): (u32, Entry<'_>)| {
+        let mut entries = (0..).zip(&dir.listing);
+        match entries.find(|(_, entry)| entry.name == old.name) {
+            Some((at, new)) => {
+                let is_replaced = matches!(dir.plan.step(at), Some(Step::Update | Step::Replace { .. }));
+                is_replaced || by_time && new.meta.mtime != old.meta.mtime
+            }
+            None => dir.plan.deletes.binary_search(&index).is_ok(),
+        }
     };
-    let goes = |id: DirId| {
-        let there =
-            (0..).zip(&sink.dirs[id as usize].listing).filter(|(_, entry)| IDENTITY.contains(&entry.name));
-        there.into_iter().any(|(index, _)| dir.plan.deletes.binary_search(&index).is_ok())
-    };
-    dir.steps().any(replaces) || dir.sink.is_some_and(goes)
+    (0..).zip(there).filter(|(_, entry)| IDENTITY.contains(&entry.name)).any(is_other)
 }
 
 /// Returns whether a directory that is removed is a `.volferry`, or contains one that does not stay.

@@ -144,7 +144,11 @@ mod tests {
             request.history = None;
             assert!(!is_error(&request), "{demands:?} {access:?}: a run without history");
             request.params.history = History::Kept;
-            assert_eq!(is_error(&request), access == Read && is_refused, "{demands:?} {access:?}: with a run");
+            assert_eq!(
+                is_error(&request),
+                access == Read && is_refused,
+                "{demands:?} {access:?}: with a run"
+            );
         }
     }
 
