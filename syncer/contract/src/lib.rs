@@ -18,6 +18,7 @@ mod escape;
 mod exit;
 mod flag_table;
 mod folder_request;
+pub mod gitignore_pattern;
 mod history;
 pub mod human;
 mod identity;
