@@ -11,6 +11,7 @@ mod bottleneck;
 mod bucket_url;
 mod busy;
 mod changed_blocks;
+pub mod client_bounds;
 mod contact;
 mod content_hash;
 mod error_chain;
