@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::{
     destination::ApplyError,
-    filter::FilterError,
+    filter::{FilterError, PatternError},
     measure::monitor::Monitor,
     path::PathError,
     snapshot::SnapshotError,
@@ -214,7 +214,7 @@ impl SessionError {
             Self::ShardedSnapshot => Reason::ShardedSnapshot,
             Self::ShardedBackup => Reason::ShardedBackup,
             Self::BackupPlace { .. } => Reason::BackupDirUnusable,
-            Self::Filter(FilterError::Rule(_)) => Reason::RsyncPattern,
+            Self::Filter(FilterError::Pattern(PatternError::Rule(_))) => Reason::RsyncPattern,
             Self::Filter(FilterError::NoWay(_)) => Reason::NothingIncluded,
             Self::Filter(_) => Reason::InvalidPattern,
             Self::FilesFrom(_) => Reason::InvalidPath,

@@ -65,9 +65,11 @@ pub fn documents(path: &Path) -> Result<Vec<Value>, ManifestFileError> {
 /// # Errors
 /// Those of [`documents`].
 pub fn objects(path: &Path) -> Result<Vec<Value>, ManifestFileError> {
-    let items = documents(path)?.into_iter().flat_map(|mut document| match document["items"].take() {
-        Value::Array(items) => items,
-        _ => vec![document],
+    let items = documents(path)?.into_iter().flat_map(|document| match document {
+        Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {
+            list.remove("items").and_then(|items| serde_json::from_value(items).ok()).unwrap_or_default()
+        }
+        object => vec![object],
     });
     Ok(items.collect())
 }
@@ -95,6 +97,7 @@ mod tests {
     #[test]
     fn items_of_lists_are_objects_and_a_problem_has_its_place() {
         assert_eq!(read("a: 1\n---\nitems: [{b: 2}, {c: 3}]\n").unwrap().len(), 3);
+        assert_eq!(read("foo\n---\n- items\n"), Ok(vec!["foo".into(), serde_json::json!(["items"])]));
         assert_eq!(read("a:\n  b: 1\n  b: 2\n").unwrap_err(), "3:3: duplicate mapping key: b");
         assert!(read("a: [b\nc: d\n").unwrap_err().starts_with("2:2: illegal placement"));
     }

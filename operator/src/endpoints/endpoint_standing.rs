@@ -121,6 +121,12 @@ fn pod_is_alive(pod: &Pod) -> bool {
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
+/// Returns whether one of an endpoint's pods goes on at that node, ready or not.
+pub fn runs_on(pods: &[Pod], node: &str) -> bool {
+    let is_there = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+    pods.iter().any(|pod| is_there(pod) && pod.metadata.deletion_timestamp.is_none() && pod_is_alive(pod))
+}
+
 fn still_ending(pod: &Pod) -> String {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("no node");
     let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -224,6 +230,20 @@ mod tests {
             ServiceStanding::Stalled(fault) => ("Stalled", fault),
         };
         (kind, &fault.reason, &fault.message)
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_yet_keeps_its_node_until_it_goes() {
+        let pod = |metadata: Value, phase: &str| {
+            of(
+                json!({"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": phase}}),
+            )
+        };
+        let runs = |pod: Pod| runs_on(&[pod], "n1");
+        assert!(runs(pod(json!({}), "Running")) && runs(pod(json!({}), "Pending")));
+        assert!(!runs_on(&[pod(json!({}), "Running")], "n2") && !runs_on(&[], "n1"));
+        assert!(!runs(pod(json!({}), "Failed")));
+        assert!(!runs(pod(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), "Running")));
     }
 
     #[test]

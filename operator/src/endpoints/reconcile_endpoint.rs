@@ -255,8 +255,8 @@ fn refusal(error: &ApplyError) -> Option<Fault> {
     REFUSALS.contains(&answer.code).then(|| Fault::new(Reason::ChildRefused, message))
 }
 
-/// Returns the node that the endpoint's pod has to run on, because another pod uses the claim there. While the pod is
-/// ready, that is the node for which it was made: what others do does not restart it.
+/// Returns the node that the endpoint's pod has to run on, because another pod uses the claim there, or did when the pod
+/// was made: what others do does not restart it.
 async fn pinned(
     context: &Context,
     endpoint: &SyncEndpoint,
@@ -265,16 +265,18 @@ async fn pinned(
 ) -> Result<Option<Placement>, EndpointError> {
     let Some(claim) = claim.filter(|claim| access_modes::ties(claim)) else { return Ok(None) };
     let at = |node: String| Placement { node, tolerations: Vec::new(), is_required: true };
-    if let Some(before) = before.filter(|before| is_available(before)) {
-        let template = before.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
-        let noted = template.and_then(|it| it.annotations.as_ref()?.get(names::ANNOTATION_NODE).cloned());
+    let template = before.and_then(|before| before.spec.as_ref()?.template.metadata.as_ref());
+    let noted = template.and_then(|it| it.annotations.as_ref()?.get(names::ANNOTATION_NODE).cloned());
+    if before.is_some_and(is_available) {
         return Ok(noted.map(at));
     }
+    let all = pods(context, endpoint).list(&ListParams::default()).await.map_err(reading("pods"))?.items;
     let own = names::label_value(&endpoint.name_any());
-    let others = ListParams::default().labels(&format!("{}!={own}", names::LABEL_SYNCENDPOINT));
-    let pods = pods(context, endpoint).list(&others).await.map_err(reading("pods"))?;
-    let users: Vec<Pod> = pods.items.into_iter().filter_map(placement::user).collect();
-    Ok(placement::placement(claim, &users).map(|it| at(it.node)))
+    let is_own = |pod: &Pod| pod.labels().get(names::LABEL_SYNCENDPOINT) == Some(&own);
+    let (own, others): (Vec<Pod>, Vec<Pod>) = all.into_iter().partition(is_own);
+    let users: Vec<Pod> = others.into_iter().filter_map(placement::user).collect();
+    let of_others = placement::placement(claim, &users).map(|it| it.node);
+    Ok(of_others.or_else(|| noted.filter(|node| endpoint_standing::runs_on(&own, node))).map(at))
 }
 
 async fn own_pods(context: &Context, endpoint: &SyncEndpoint) -> Result<Vec<Pod>, EndpointError> {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use contract::{AuthorizedKey, Demands, PublicKey, is_name};
+use contract::{AuthorizedKey, Demands, PublicKey, gitignore_pattern::read_pattern, is_name};
 
 use crate::{
     api::{EndpointAccess, EndpointPeer, ServiceProtocol, SyncEndpointSpec},
@@ -51,6 +51,9 @@ pub fn check(spec: &SyncEndpointSpec) -> Result<(), ValidationError> {
     spec.peers.iter().try_for_each(|peer| key(peer).map(drop))?;
     demands(spec, String::new())?;
     bandwidth(spec)?;
+    for pattern in &spec.demands.exclude {
+        read_pattern(pattern).map_err(|error| invalid("demands.exclude", error.to_string()))?;
+    }
     spec.demands.queue.map(|queue| number::<u32>("demands.queue", queue)).transpose().map(drop)
 }
 
@@ -256,6 +259,14 @@ mod tests {
             (json!({"demands": {"bandwidthLimit": "0"}}), "spec.demands.bandwidthLimit"),
             (json!({"demands": {"deleteLimit": {"percent": -1}}}), "spec.demands.deleteLimit.percent"),
             (json!({"demands": {"queue": -1}}), "spec.demands.queue"),
+            (
+                json!({"demands": {"exclude": ["*.tmp", "x[ab"]}}),
+                "spec.demands.exclude: the pattern `x[ab` can match nothing",
+            ),
+            (
+                json!({"demands": {"exclude": ["- *.tmp"]}}),
+                "spec.demands.exclude: the pattern `- *.tmp` is a rule of rsync",
+            ),
         ] {
             let said = written(&more).unwrap_err().to_string();
             assert!(said.starts_with(field), "{said}");

@@ -30,6 +30,8 @@ pub(crate) const RENEWAL: Duration = Duration::from_secs(40);
 const BELIEVED: Duration = Duration::from_secs(10);
 /// The bound for the name of another release, in bytes.
 const MAX_HOLDER_BYTES: usize = 256;
+/// How long the metrics of a namespace stay after its last SyncJob: so Prometheus has seen how its last runs ended.
+const METRICS_STAY: Duration = Duration::from_secs(3600);
 /// How many Leases are renewed at a time.
 const AT_A_TIME: usize = 8;
 
@@ -48,6 +50,8 @@ pub(crate) struct Namespaces {
     /// The name of this release: the namespace and name of the Lease of its replicas.
     release: String,
     known: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Hold>>>>,
+    /// When the namespaces that have metrics and no SyncJobs any more were let go.
+    left: Mutex<HashMap<String, Instant>>,
 }
 
 /// What is known of the Lease of one namespace.
@@ -62,7 +66,7 @@ struct Hold {
 
 impl Namespaces {
     pub(crate) fn new(client: Client, health: Arc<Health>, release: String) -> Self {
-        Self { client, health, release, known: Mutex::default() }
+        Self { client, health, release, known: Mutex::default(), left: Mutex::default() }
     }
 
     /// Returns whether this release holds the namespace, which it takes if it is free or was given up.
@@ -88,6 +92,7 @@ impl Namespaces {
         let (kept, dropped): (HashMap<_, _>, HashMap<_, _>) =
             all.into_iter().partition(|(namespace, _)| with_jobs.contains(namespace));
         self.known.lock().extend(kept.clone());
+        self.forget_metrics(with_jobs, dropped.keys());
         for (namespace, hold) in dropped {
             self.no_other(&namespace, &mut *hold.lock().await);
         }
@@ -102,6 +107,22 @@ impl Namespaces {
             }
         });
         renewed.await;
+    }
+
+    /// Removes the metrics of namespaces that have had no SyncJobs for long.
+    fn forget_metrics<'a>(&self, with_jobs: &BTreeSet<String>, dropped: impl Iterator<Item = &'a String>) {
+        let mut left = self.left.lock();
+        left.retain(|namespace, _| !with_jobs.contains(namespace));
+        for namespace in dropped {
+            left.entry(namespace.clone()).or_insert_with(Instant::now);
+        }
+        left.retain(|namespace, since| {
+            let stays = since.elapsed() < METRICS_STAY;
+            if !stays {
+                self.health.metrics.forget_namespace(namespace);
+            }
+            stays
+        });
     }
 
     /// Takes or renews the Lease of a namespace.
@@ -161,11 +182,13 @@ fn is_going(error: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use axum::http::{Method, Request, Response};
+    use contract::RunResult;
     use kube::client::Body;
     use serde_json::{Value, json};
     use tokio::time::advance;
 
     use super::*;
+    use crate::{api::Run, telemetry::metrics::JobLabels};
 
     /// The one Lease of an API server; `None` for the answer 503.
     type Server = Arc<Mutex<Option<Value>>>;
@@ -245,5 +268,31 @@ mod tests {
         first.renew(&BTreeSet::new()).await;
         advance(VALID + BELIEVED).await;
         assert!(second.holds("prod").await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_metrics_of_a_namespace_stay_for_a_while_after_its_last_syncjob() {
+        let first = release("one/a", &Arc::new(Mutex::new(Some(Value::Null))));
+        let metrics = &first.health.metrics;
+        for namespace in ["gone", "prod"] {
+            assert!(first.holds(namespace).await.unwrap());
+            let job = JobLabels { namespace: namespace.into(), name: "web".into() };
+            let run = Run { result: RunResult::Failed, ..Run::default() };
+            metrics.run_ended(&job, &run);
+            metrics.retried(&job);
+            metrics.claim_filled(namespace);
+        }
+        let with_jobs = ["prod".to_string()].into();
+        first.renew(&with_jobs).await;
+        advance(METRICS_STAY - Duration::from_secs(1)).await;
+        first.renew(&with_jobs).await;
+        assert!(metrics.to_text().contains("volferry_runs_total{namespace=\"gone\""));
+        advance(Duration::from_secs(1)).await;
+        first.renew(&with_jobs).await;
+        let text = metrics.to_text();
+        assert!(
+            !text.contains("\"gone\"") && text.contains("volferry_runs_total{namespace=\"prod\""),
+            "{text}"
+        );
     }
 }

@@ -9,12 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::ListParams};
 
-use super::{
-    args::PodFlags,
-    cluster::{Cluster, failed},
-    error::PluginError,
-    one_pod::OnePod,
-};
+use super::{args::PodFlags, cluster::Cluster, error::PluginError, one_pod::OnePod};
 use crate::{
     grants::namespace_annotations::NamespaceUsers,
     names,
@@ -100,7 +95,7 @@ pub(super) async fn claim_named(cluster: &Cluster, name: &str) -> Result<Persist
     let namespace = &cluster.namespace;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), namespace);
     let found = claims.get_opt(name).await;
-    let found = found.map_err(failed(format!("read PersistentVolumeClaim {namespace}/{name}")))?;
+    let found = found.map_err(cluster.failed(format!("read PersistentVolumeClaim {namespace}/{name}")))?;
     let found = found.filter(|claim| claim.metadata.deletion_timestamp.is_none());
     found.ok_or_else(|| PluginError::NoClaim { at: cluster.at(), name: name.into() })
 }
@@ -109,7 +104,7 @@ pub(super) async fn claim_named(cluster: &Cluster, name: &str) -> Result<Persist
 pub(super) async fn users(cluster: &Cluster) -> Result<NamespaceUsers, PluginError> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let read = namespaces.get_metadata_opt(&cluster.namespace).await;
-    match read.map_err(failed(format!("read namespace {}", cluster.namespace))) {
+    match read.map_err(cluster.failed(format!("read namespace {}", cluster.namespace))) {
         Ok(namespace) => Ok(namespace.map(|it| NamespaceUsers::of(&it)).unwrap_or_default()),
         Err(error) if error.is_forbidden() => Ok(NamespaceUsers::default()),
         Err(error) => Err(error),
@@ -126,7 +121,7 @@ async fn placement(
     }
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), &cluster.namespace);
     let listed = pods.list(&ListParams::default()).await;
-    let listed = listed.map_err(failed(format!("list pods in namespace {}", cluster.namespace)))?;
+    let listed = listed.map_err(cluster.failed(format!("list pods in namespace {}", cluster.namespace)))?;
     let users: Vec<Pod> = listed.items.into_iter().filter_map(placement::user).collect();
     Ok(placement::placement(claim, &users))
 }

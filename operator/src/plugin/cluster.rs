@@ -13,7 +13,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::{args::Scope, await_object::await_condition, error::PluginError, output};
+use super::{
+    args::Scope,
+    await_object::await_condition,
+    error::{PluginError, Reached},
+    output,
+};
 use crate::{
     api::{SyncEndpoint, SyncGrant, SyncJob, SyncJobReference, SyncJobSet, SyncRun, SyncRunSpec, conditions},
     ends::end_namespaces::Places,
@@ -39,30 +44,41 @@ pub(super) struct Cluster {
     pub(super) scope: Scope,
     /// The context of the kubeconfig, also where the user named none. The current one may change at any time.
     pub(super) context: Option<String>,
+    /// The address of the API server.
+    server: String,
 }
 
 impl Cluster {
     pub(super) async fn connect(typed: &Scope) -> Result<Self, PluginError> {
-        let kubeconfig = typed.kubeconfig.as_ref().map(|file| {
-            let no_path = |source| KubeconfigError::ReadConfig(source, file.clone());
-            absolute(file).map_err(|source| PluginError::Kubeconfig(no_path(source)))
-        });
-        let kubeconfig = kubeconfig.transpose()?;
+        let kubeconfig = typed
+            .kubeconfig
+            .as_ref()
+            .map(|file| absolute(file).map_err(|source| KubeconfigError::ReadConfig(source, file.clone())));
+        let unusable = |error: KubeconfigError| PluginError::kubeconfig(typed, &error);
+        let kubeconfig = kubeconfig.transpose().map_err(unusable)?;
         let read = kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-        let read = read.map_err(PluginError::Kubeconfig)?;
+        let read = read.map_err(unusable)?;
         let context = typed.context.clone().or_else(|| read.current_context.clone());
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(read, &options).await;
-        let config = config.map_err(PluginError::Kubeconfig)?;
+        let config = config.map_err(unusable)?;
+        let server = config.cluster_url.to_string();
         let namespace = typed.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(PluginError::Client)?;
         let scope = Scope { namespace: Some(namespace.clone()), context: typed.context.clone(), kubeconfig };
-        Ok(Self { client, namespace, scope, context })
+        Ok(Self { client, namespace, scope, context, server })
     }
 
     /// Returns the namespace and what was typed, for errors and their hints.
     pub(super) fn at(&self) -> Box<Scope> {
         Box::new(self.scope.clone())
+    }
+
+    /// Returns a function that makes the API server's error an error of the request named by `doing`.
+    pub(super) fn failed(&self, doing: String) -> impl FnOnce(kube::Error) -> PluginError + use<> {
+        let reached =
+            Reached { server: self.server.clone(), context: self.context.clone(), scope: self.scope.clone() };
+        move |source| PluginError::Api { doing, source, reached: Some(Box::new(reached)) }
     }
 
     /// Returns the flags by which another command gets to the same namespace of the same cluster.
@@ -76,7 +92,7 @@ impl Cluster {
     }
 
     pub(super) async fn job_if_any(&self, name: &str) -> Result<Option<SyncJob>, PluginError> {
-        self.jobs_api().get_opt(name).await.map_err(failed(format!("read SyncJob {}", self.path(name))))
+        self.jobs_api().get_opt(name).await.map_err(self.failed(format!("read SyncJob {}", self.path(name))))
     }
 
     /// Returns the error that a SyncJob has had no run.
@@ -100,7 +116,7 @@ impl Cluster {
     }
 
     pub(super) async fn run_if_any(&self, name: &str) -> Result<Option<SyncRun>, PluginError> {
-        self.runs_api().get_opt(name).await.map_err(failed(format!("read SyncRun {}", self.path(name))))
+        self.runs_api().get_opt(name).await.map_err(self.failed(format!("read SyncRun {}", self.path(name))))
     }
 
     /// Returns the SyncRuns of a SyncJob, the newest first.
@@ -177,7 +193,7 @@ impl Cluster {
         let metadata = ObjectMeta { generate_name: Some(format!("{stem}-{word}-")), ..ObjectMeta::default() };
         let run = SyncRun { metadata, spec, status: None };
         let made = self.runs_api().create(&PostParams::default(), &run).await;
-        made.map_err(failed(format!("create a SyncRun of SyncJob {}", self.path(job))))
+        made.map_err(self.failed(format!("create a SyncRun of SyncJob {}", self.path(job))))
     }
 
     /// Waits until a run has ended, and returns its SyncRun. A SyncRun for which no run ever begins is an error.
@@ -205,7 +221,7 @@ impl Cluster {
     pub(super) async fn suspend(&self, name: &str) -> Result<SyncJob, PluginError> {
         let patch = Patch::Merge(json!({"spec": {"suspend": true}}));
         let done = self.jobs_api().patch(name, &PatchParams::default(), &patch).await;
-        done.map_err(failed(format!("suspend SyncJob {}", self.path(name))))
+        done.map_err(self.failed(format!("suspend SyncJob {}", self.path(name))))
     }
 
     /// Cancels a run of a SyncJob.
@@ -213,7 +229,7 @@ impl Cluster {
         let run = run.word();
         let patch = json!({"metadata": {"annotations": {names::ANNOTATION_CANCEL: run}}});
         let done = self.jobs_api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        done.map_err(failed(format!("cancel run {run} of SyncJob {}", self.path(name))))
+        done.map_err(self.failed(format!("cancel run {run} of SyncJob {}", self.path(name))))
     }
 
     /// Resumes a SyncJob: sets `spec.suspend` to false, and ends the hold of a completed restore in place.
@@ -223,7 +239,7 @@ impl Cluster {
             patch["metadata"] = json!({"annotations": {names::ANNOTATION_RESUME: restore}});
         }
         let done = self.jobs_api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        done.map_err(failed(format!("resume SyncJob {}", self.path(name))))
+        done.map_err(self.failed(format!("resume SyncJob {}", self.path(name))))
     }
 
     pub(super) async fn log(
@@ -234,7 +250,7 @@ impl Cluster {
         let params = LogParams { container: Some(names::CONTAINER.into()), follow, ..LogParams::default() };
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let log = self.pods_api(&namespace).log_stream(&name, &params).await;
-        log.map_err(failed(format!("read the log of pod {namespace}/{name}")))
+        log.map_err(self.failed(format!("read the log of pod {namespace}/{name}")))
     }
 
     /// Returns whether a pod has ended or is gone, as far as that can be seen now.
@@ -253,7 +269,7 @@ impl Cluster {
         let mut params = params.limit(PAGE);
         let mut items = Vec::new();
         loop {
-            let page = api.list(&params).await.map_err(failed(format!("list {what}")))?;
+            let page = api.list(&params).await.map_err(self.failed(format!("list {what}")))?;
             items.extend(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -319,7 +335,7 @@ fn refusal(run: &SyncRun) -> Option<&Condition> {
 
 /// Returns a function that makes the API server's error an error of the request named by `doing`.
 pub(super) fn failed(doing: String) -> impl FnOnce(kube::Error) -> PluginError {
-    move |source| PluginError::Api { doing, source }
+    move |source| PluginError::Api { doing, source, reached: None }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use std::{error::Error as StdError, io, path::PathBuf};
+use std::{env, error::Error as StdError, io, path::PathBuf};
 
 use contract::Side;
 use kube::{
@@ -14,12 +14,12 @@ use ::migrate::MigrateError;
 /// The reasons why a command failed.
 #[derive(Debug, Error)]
 pub(super) enum PluginError {
-    #[error("cannot use the kubeconfig")]
-    Kubeconfig(#[source] KubeconfigError),
+    #[error("cannot use the kubeconfig {file}: {why}")]
+    Kubeconfig { file: String, why: String },
     #[error("cannot make a client of the kubeconfig's context")]
     Client(#[source] kube::Error),
     #[error("cannot {doing}")]
-    Api { doing: String, source: kube::Error },
+    Api { doing: String, source: kube::Error, reached: Option<Box<Reached>> },
     #[error("cannot wait for SyncRun {at}/{name}")]
     Wait { at: Box<Scope>, name: String, source: wait::Error },
     #[error("cannot watch {what}")]
@@ -94,7 +94,32 @@ pub(super) enum PluginError {
     Output(#[source] io::Error),
 }
 
+/// The API server that a request was sent to, and how a user gets there.
+#[derive(Debug)]
+pub(super) struct Reached {
+    pub(super) server: String,
+    pub(super) context: Option<String>,
+    pub(super) scope: Scope,
+}
+
 impl PluginError {
+    /// Makes the error that the kubeconfig which the user named, or else kubectl's, cannot be used.
+    pub(super) fn kubeconfig(typed: &Scope, error: &KubeconfigError) -> Self {
+        let of_kubectl = || env::var("KUBECONFIG").ok().filter(|file| !file.is_empty());
+        let named = typed.kubeconfig.as_ref().map(|file| file.display().to_string()).or_else(of_kubectl);
+        let why = match error {
+            KubeconfigError::ReadConfig(source, file) => format!("{}: {source}", file.display()),
+            KubeconfigError::CurrentContextNotSet => "it has no current context".into(),
+            KubeconfigError::LoadContext(name) => format!("it has no context {name}"),
+            KubeconfigError::LoadClusterOfContext(name) => {
+                format!("it has no cluster {name}, which its context names")
+            }
+            KubeconfigError::FindPath => "HOME is not set".into(),
+            error => told(error),
+        };
+        Self::Kubeconfig { file: named.unwrap_or_else(|| "~/.kube/config".into()), why }
+    }
+
     /// Makes the error that something is in the way, which the user can put out of it as `hint` says.
     pub(super) fn blocked(why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Blocked { why: why.into(), hint: hint.into() }
@@ -113,7 +138,14 @@ impl PluginError {
     /// Returns what the user can do next at the cluster, with the flags that lead there.
     fn hint_at_cluster(&self, of_line: &Scope) -> Option<String> {
         Some(match self {
-            Self::Api { source, .. } => api_hint(source, &of_line.cluster_flags()),
+            Self::Api { source, reached, .. } => api_hint(source, reached.as_deref(), of_line),
+            Self::Kubeconfig { .. } | Self::Client(_) => {
+                let file = Scope { context: None, ..of_line.clone() }.cluster_flags();
+                format!(
+                    "`kubectl config get-contexts{file}` lists the contexts; name one with --context, a file with --kubeconfig or \
+                     KUBECONFIG"
+                )
+            }
             Self::Watch { .. } => format!(
                 "you need the right to list and watch them; `kubectl volferry doctor{}` says which rights are missing",
                 of_line.flags()
@@ -122,7 +154,10 @@ impl PluginError {
                 format!("the run goes on; `kubectl get{} syncrun {name}` shows how far it is", at.flags())
             }
             Self::NoJob { at, .. } | Self::NoJobOrRun { at, .. } => {
-                format!("`kubectl volferry status{}` lists the SyncJobs there, `status -A` all", at.flags())
+                let (there, cluster) = (at.flags(), at.cluster_flags());
+                format!(
+                    "`kubectl volferry status{there}` lists the SyncJobs there, `kubectl volferry status -A{cluster}` all"
+                )
             }
             Self::NoRun { at, name } => {
                 format!("`kubectl volferry status{} {name}` shows what it waits for", at.flags())
@@ -171,9 +206,6 @@ impl PluginError {
                     "its owner can annotate it with {ANNOTATION_PRIVILEGED}=true; or name another --user"
                 );
             }
-            Self::Kubeconfig(_) | Self::Client(_) => {
-                "`kubectl config get-contexts` lists the contexts; name one with --context, a file with KUBECONFIG"
-            }
             Self::NoSnapshots { .. } => {
                 "spec.snapshots takes one after each run that succeeds; `volferry snapshot list` reads the volume itself"
             }
@@ -215,6 +247,11 @@ pub(super) fn told(error: &(dyn StdError + 'static)) -> String {
             let said = if answer.message.is_empty() { &answer.reason } else { &answer.message };
             return before.unwrap_or_else(with_it) + said;
         }
+        if let Some(kube::Error::Service(_) | kube::Error::HyperError(_)) = cause.downcast_ref() {
+            // The clients' texts are about their own layers; the last cause is the system's.
+            let root = std::iter::successors(Some(cause), |cause| (*cause).source()).last().unwrap_or(cause);
+            return format!("{}the API server cannot be reached: {root}", before.unwrap_or_else(with_it));
+        }
         if before.is_none() {
             text = with_it() + &whole;
         }
@@ -223,8 +260,15 @@ pub(super) fn told(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-fn api_hint(error: &kube::Error, flags: &str) -> String {
+fn api_hint(error: &kube::Error, reached: Option<&Reached>, of_line: &Scope) -> String {
+    let flags = &reached.map_or(of_line, |reached| &reached.scope).cluster_flags();
+    let context = reached.and_then(|reached| reached.context.as_deref());
+    let context = context.map(|name| format!(" of the context {name}")).unwrap_or_default();
+    let server = reached.map_or("the API server", |reached| &reached.server);
     match error {
+        kube::Error::Api(status) if status.code == 401 => format!(
+            "{server} does not accept the credentials{context}: log in anew, until `kubectl auth whoami{flags}` works"
+        ),
         kube::Error::Api(status) if status.is_forbidden() => {
             "the roles view (to read) and edit (to change) of the namespace include what this needs".into()
         }
@@ -232,7 +276,9 @@ fn api_hint(error: &kube::Error, flags: &str) -> String {
             "the object is gone, or Volferry is not installed: `kubectl get crd{flags} syncjobs.volferry.dev`"
         ),
         kube::Error::Api(_) => "the API server's answer above says what it refused".into(),
-        _ => format!("see whether `kubectl version{flags}` reaches the API server"),
+        _ => format!(
+            "see whether `kubectl version{flags}` reaches {server}{context}; --context names another one"
+        ),
     }
 }
 
@@ -260,12 +306,39 @@ mod tests {
     }
 
     #[test]
+    fn an_error_names_the_kubeconfig_the_context_and_the_server() {
+        let typed = Scope { kubeconfig: Some("/x/kube.yaml".into()), ..*at() };
+        let error = PluginError::kubeconfig(&typed, &KubeconfigError::LoadContext("far".into()));
+        assert_eq!(error.to_string(), "cannot use the kubeconfig /x/kube.yaml: it has no context far");
+        let hint = error.hint(&typed);
+        assert!(hint.contains("`kubectl config get-contexts --kubeconfig=/x/kube.yaml`"), "{hint}");
+        let reached = || {
+            let (server, context) = ("https://203.0.113.7:6443/".into(), Some("far".into()));
+            Some(Box::new(Reached { server, context, scope: *at() }))
+        };
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let source = kube::Error::Service(Box::new(io::Error::other(refused)));
+        let error = PluginError::Api { doing: "list jobs".into(), source, reached: reached() };
+        assert_eq!(told(&error), "cannot list jobs: the API server cannot be reached: connection refused");
+        let hint = error.hint(&Scope::default());
+        assert!(hint.contains(
+            "`kubectl version --context=far` reaches https://203.0.113.7:6443/ of the context far"
+        ));
+        let source = kube::Error::Api(Status { code: 401, ..Status::default() }.boxed());
+        let error = PluginError::Api { doing: "list jobs".into(), source, reached: reached() };
+        let hint = error.hint(&Scope::default());
+        assert!(hint.starts_with(
+            "https://203.0.113.7:6443/ does not accept the credentials of the context far: log in"
+        ));
+    }
+
+    #[test]
     fn an_answer_of_the_api_server_is_told_once() {
         let answer = || {
             let answer = Status { code: 403, reason: "Forbidden".into(), ..Status::default() };
             kube::Error::Api(Status { message: "jobs is forbidden".into(), ..answer }.boxed())
         };
-        let error = PluginError::Api { doing: "list jobs".into(), source: answer() };
+        let error = PluginError::Api { doing: "list jobs".into(), source: answer(), reached: None };
         assert_eq!(told(&error), "cannot list jobs: jobs is forbidden");
         assert_eq!(told(&answer()), "jobs is forbidden");
         let refused = watcher::Error::WatchStartFailed(answer());

@@ -81,9 +81,16 @@ fn unread(printed: Result<(), PluginError>, is_alone: bool) -> Result<Option<Plu
 }
 
 async fn print_one(cluster: &Cluster, pod: &Pod, prefix: String, follow: bool) -> Result<(), PluginError> {
+    let mut is_noted = false;
     let log = loop {
         match cluster.log(pod, follow).await {
-            Err(error) if follow && is_early(&error) && !cluster.has_ended(pod).await => sleep(PAUSE).await,
+            Err(error) if follow && is_early(&error) && !cluster.has_ended(pod).await => {
+                if !is_noted {
+                    output::complain(&format!("note: {prefix}waiting: {}", told(&error)));
+                }
+                is_noted = true;
+                sleep(PAUSE).await;
+            }
             log => break log?,
         }
     };
@@ -97,10 +104,11 @@ async fn print_one(cluster: &Cluster, pod: &Pod, prefix: String, follow: bool) -
     }
 }
 
-/// Returns whether there is no log yet because the container has yet to start.
+/// Returns whether there is no log yet because the container has yet to start, or its pod to get a node.
 fn is_early(error: &PluginError) -> bool {
     let PluginError::Api { source: kube::Error::Api(answer), .. } = error else { return false };
-    answer.code == 400 && answer.message.contains("waiting to start")
+    let words = ["waiting to start", "does not have a host assigned"];
+    answer.code == 400 && words.iter().any(|words| answer.message.contains(words))
 }
 
 /// Reads the next line, or the next piece of one that is too long.
@@ -143,10 +151,11 @@ mod tests {
     fn a_pod_without_a_log_does_not_keep_those_of_others_back() {
         let refused = |code, message: &str| {
             let answer = Status { code, message: message.into(), ..Status::default() };
-            PluginError::Api { doing: "read".into(), source: kube::Error::Api(answer.boxed()) }
+            PluginError::Api { doing: "read".into(), source: kube::Error::Api(answer.boxed()), reached: None }
         };
         let early = refused(400, "container \"syncer\" in pod \"p\" is waiting to start: ContainerCreating");
         assert!(is_early(&early) && !is_early(&refused(403, "waiting to start")));
+        assert!(is_early(&refused(400, "pod p does not have a host assigned")));
         assert!(!is_early(&refused(400, "previous terminated container not found")));
         assert!(matches!(unread(Err(early), false), Ok(Some(_))));
         assert!(matches!(unread(Ok(()), false), Ok(None)));

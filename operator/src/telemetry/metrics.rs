@@ -17,6 +17,13 @@ use crate::api::Run;
 const DURATION_BOUNDS_S: [f64; 13] =
     [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0];
 
+/// The values of `reason` for a run without one, and for a word that is none of [`Reason::ALL`].
+const OTHER_REASONS: [&str; 2] = ["Unknown", "Other"];
+/// The values of `kind` of bytes.
+const BYTE_KINDS: [&str; 3] = ["changed", "wire", "reused"];
+/// The values of `kind` of files.
+const FILE_KINDS: [&str; 5] = ["created", "updated", "deleted", "delete_kept_back", "failed"];
+
 /// The labels of the series of one SyncJob. They are removed when the job is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct JobLabels {
@@ -300,23 +307,23 @@ impl Metrics {
         self.phases_ended(&run.timings);
         self.hooks_ended(run);
         if run.result != RunResult::Succeeded {
-            let reason = run.reason.as_ref().map_or("Unknown", series_word).into();
+            let reason = run.reason.as_ref().map_or(OTHER_REASONS[0], series_word).into();
             self.failures.get_or_create(&ReasonLabels { namespace: namespace.clone(), reason }).inc();
         }
         let kind = |kind| KindLabels { namespace: namespace.clone(), kind };
         let work = &run.work;
-        for (name, bytes) in
-            [("changed", work.bytes_changed), ("wire", work.bytes_on_wire), ("reused", work.bytes_reused)]
-        {
+        let bytes = [work.bytes_changed, work.bytes_on_wire, work.bytes_reused];
+        for (name, bytes) in BYTE_KINDS.into_iter().zip(bytes) {
             self.bytes.get_or_create(&kind(name)).inc_by(bytes);
         }
-        for (name, files) in [
-            ("created", work.files_created),
-            ("updated", work.files_updated),
-            ("deleted", work.files_deleted),
-            ("delete_kept_back", work.deletes_kept_back),
-            ("failed", work.files_failed),
-        ] {
+        let files = [
+            work.files_created,
+            work.files_updated,
+            work.files_deleted,
+            work.deletes_kept_back,
+            work.files_failed,
+        ];
+        for (name, files) in FILE_KINDS.into_iter().zip(files) {
             self.files.get_or_create(&kind(name)).inc_by(files);
         }
     }
@@ -362,6 +369,29 @@ impl Metrics {
         self.of_jobs.iter().for_each(|series| series.forget(job));
     }
 
+    /// Removes the series of a namespace that has had no SyncJob for long. They are counters, so one that has another
+    /// SyncJob later counts from zero, as after a restart.
+    pub fn forget_namespace(&self, namespace: &str) {
+        use RunResult::{Canceled, Failed, PartiallyFailed, Succeeded};
+        for result in [Succeeded, PartiallyFailed, Failed, Canceled].map(word) {
+            let labels = ResultLabels { namespace: namespace.into(), result };
+            self.runs.remove(&labels);
+            self.duration.remove(&labels);
+        }
+        for reason in Reason::ALL.iter().map(Reason::as_str).chain(OTHER_REASONS) {
+            self.failures.remove(&ReasonLabels { namespace: namespace.into(), reason: reason.into() });
+        }
+        for kind in BYTE_KINDS {
+            self.bytes.remove(&KindLabels { namespace: namespace.into(), kind });
+        }
+        for kind in FILE_KINDS {
+            self.files.remove(&KindLabels { namespace: namespace.into(), kind });
+        }
+        let labels = NamespaceLabels { namespace: namespace.into() };
+        self.retries.remove(&labels);
+        self.claims_filled.remove(&labels);
+    }
+
     /// Records the duration of one reconciliation and whether it failed.
     pub fn reconciled(&self, took: std::time::Duration, failed: bool) {
         self.reconcile.observe(took.as_secs_f64());
@@ -382,7 +412,7 @@ impl Metrics {
 
 /// Returns the label's value for a reason. Pods may report any word, and each new one would be a series for ever.
 fn series_word(reason: &Reason) -> &str {
-    if matches!(reason, Reason::Other(_)) { "Other" } else { reason }
+    if matches!(reason, Reason::Other(_)) { OTHER_REASONS[1] } else { reason }
 }
 
 fn word(result: RunResult) -> &'static str {

@@ -1,5 +1,6 @@
 //! What the operator tells of itself: log, metrics, probes, events and traces.
 
+mod bounded_listener;
 pub mod events;
 pub mod job_gauges;
 mod log_format;

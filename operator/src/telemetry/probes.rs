@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, time::Instant};
 
-use super::metrics::Metrics;
+use super::{bounded_listener::BoundedListener, metrics::Metrics};
 
 /// How often a controller shows that it moves.
 pub const PULSE: Duration = Duration::from_secs(10);
@@ -133,7 +133,7 @@ pub async fn serve(address: SocketAddr, health: Arc<Health>) -> io::Result<Socke
         .route("/metrics", get(metrics))
         .with_state(health);
     tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, routes).await {
+        if let Err(error) = axum::serve(BoundedListener::from(listener), routes).await {
             tracing::error!(%error, "the server for probes and metrics has ended");
         }
     });
@@ -180,6 +180,7 @@ async fn metrics(State(health): State<Arc<Health>>, headers: HeaderMap) -> impl 
 
 #[cfg(test)]
 mod tests {
+    use contract::client_bounds::MOST_OF_CLIENT;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
@@ -208,6 +209,24 @@ mod tests {
         for loopback in loopbacks {
             assert!(get((loopback, address.port()).into(), "/healthz").await.starts_with("HTTP/1.1 200"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_fills_its_part_of_the_port_keeps_no_other_out() {
+        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::default()).await.unwrap();
+        let mut flood = Vec::new();
+        for _ in 0..MOST_OF_CLIENT {
+            flood.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut refused = TcpStream::connect(address).await.unwrap();
+        assert_eq!(refused.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
+        let other = tokio::net::TcpSocket::new_v4().unwrap();
+        other.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut other = other.connect(address).await.unwrap();
+        other.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
     #[tokio::test]

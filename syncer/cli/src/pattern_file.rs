@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use syncer::filter::{FilterError, read_pattern};
+use syncer::filter::{PatternError, read_pattern};
 use thiserror::Error;
 
 use crate::list_file::read_at_most;
@@ -26,7 +26,7 @@ pub(super) enum PatternFileError {
         "{path}, line {line}: {source}\nhint: patterns are those of .gitignore; `+ ` and `- ` at the start of a line are rsync's",
         path = .path.display()
     )]
-    Pattern { path: PathBuf, line: usize, source: FilterError },
+    Pattern { path: PathBuf, line: usize, source: PatternError },
 }
 
 /// Reads the patterns of these files, in their order. `-` is standard input.

@@ -2,6 +2,7 @@
 //! in the other, each of which knows the other's public key. Nothing private passes here.
 
 mod manifests;
+mod owners;
 mod rotate;
 mod trial;
 pub(super) mod waits;
@@ -20,7 +21,7 @@ use self::{manifests::document, waits::Waits};
 use super::{
     args::Scope,
     claim_pod::claim_named,
-    cluster::{Cluster, failed},
+    cluster::Cluster,
     error::PluginError,
     output,
     pair_args::{MadeFlags, PairCommand, PairFlags},
@@ -78,6 +79,8 @@ fn say(text: &str) {
 struct PairedClusters<'a> {
     flags: &'a PairFlags,
     name: &'a str,
+    /// What the command line says about both clusters.
+    typed: Scope,
     /// Where the SyncJob is.
     dials: Cluster,
     jobs: Api<SyncJob>,
@@ -94,6 +97,7 @@ impl<'a> PairedClusters<'a> {
         Ok(Self {
             flags,
             name: manifests::name(flags),
+            typed: scope.clone(),
             jobs: Api::namespaced(dials.client.clone(), &dials.namespace),
             endpoints: Api::namespaced(serves.client.clone(), &serves.namespace),
             dials,
@@ -169,6 +173,15 @@ impl<'a> PairedClusters<'a> {
         if let (Some(job), Some(endpoint)) = (&job, &endpoint) {
             self.check(job, endpoint)?;
         }
+        let tools = [
+            job.as_ref().and_then(|job| owners::from_manifests(job, &[])),
+            endpoint.as_ref().and_then(|endpoint| owners::from_manifests(endpoint, &[])),
+        ];
+        if let Some(tool) = tools.into_iter().flatten().next() {
+            say(&format!(
+                "note: {tool} makes them from manifests: take them out there, too, or they come back"
+            ));
+        }
         // The endpoint first: without the SyncJob, nothing tells which of the peers it was.
         if let Some(endpoint) = &endpoint {
             let own = job.as_ref().map(|job| self.own_keys(job)).unwrap_or_default();
@@ -193,8 +206,17 @@ impl<'a> PairedClusters<'a> {
 
     async fn endpoint(&self) -> Result<SyncEndpoint, PluginError> {
         let missing =
-            || self.refused("there is no such SyncEndpoint", "`kubectl volferry pair --apply` makes it");
+            || self.refused("there is no such SyncEndpoint", &format!("`{}` makes it", self.pair_line()));
         self.endpoint_if_any().await?.ok_or_else(missing)
+    }
+
+    /// Returns the command that makes the pair, with what the user typed to get to both clusters.
+    fn pair_line(&self) -> String {
+        let PairFlags { from, to, .. } = self.flags.clone().at(&self.typed);
+        let serve = if self.flags.served() == Side::Source { " --serve=from" } else { "" };
+        let name = self.flags.name.iter().map(|name| format!(" --name={name}")).collect::<String>();
+        let file = Scope { context: None, ..self.typed.clone() }.cluster_flags();
+        format!("kubectl volferry pair --from={from} --to={to}{serve}{name}{file} --apply")
     }
 
     /// Names the peers that may be SyncJobs of this name. Only the UID of a SyncJob tells which of them was its own.
@@ -213,9 +235,7 @@ impl<'a> PairedClusters<'a> {
 
     /// Refuses two objects that do not belong to each other, or are of other claims.
     fn check(&self, job: &SyncJob, endpoint: &SyncEndpoint) -> Result<(), PluginError> {
-        let key = endpoint.status.as_ref().and_then(|status| status.public_key.as_deref());
-        let is_dialled = remote(job).is_some_and(|remote| key.is_none_or(|key| remote.public_key == key));
-        if is_dialled && self.dials_for_claim(job) && self.serves_claim(endpoint) {
+        if is_dialled(job, endpoint) && self.dials_for_claim(job) && self.serves_claim(endpoint) {
             return Ok(());
         }
         Err(self.no_pair())
@@ -245,7 +265,8 @@ impl<'a> PairedClusters<'a> {
 
     async fn endpoint_if_any(&self) -> Result<Option<SyncEndpoint>, PluginError> {
         let found = self.endpoints.get_opt(self.name).await;
-        found.map_err(failed(format!("read SyncEndpoint {}/{}", self.serves.namespace, self.name)))
+        found
+            .map_err(self.serves.failed(format!("read SyncEndpoint {}/{}", self.serves.namespace, self.name)))
     }
 
     /// Returns the name of a SyncJob among the endpoint's peers, which no SyncJob of another cluster has.
@@ -271,7 +292,7 @@ impl<'a> PairedClusters<'a> {
     ) -> Result<(), PluginError> {
         let doing = || format!("change the peers of SyncEndpoint {}/{}", self.serves.namespace, self.name);
         for attempt in 1.. {
-            let found = self.endpoints.get(self.name).await.map_err(failed(doing()))?;
+            let found = self.endpoints.get(self.name).await.map_err(self.serves.failed(doing()))?;
             if found.uid() != seen.uid() {
                 return Err(
                     self.refused("another SyncEndpoint has its name by now", "run the same command again")
@@ -281,11 +302,21 @@ impl<'a> PairedClusters<'a> {
             let patch = json!({"metadata": metadata, "spec": {"peers": change(found.spec.peers)}});
             match self.endpoints.patch(self.name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Err(kube::Error::Api(answer)) if answer.is_conflict() && attempt < MAX_CHANGES => {}
-                patched => return patched.map(drop).map_err(failed(doing())),
+                patched => return patched.map(drop).map_err(self.serves.failed(doing())),
             }
         }
         Ok(())
     }
+}
+
+/// Returns whether a SyncJob names an endpoint, by its key or, after that has changed, by its address.
+fn is_dialled(job: &SyncJob, endpoint: &SyncEndpoint) -> bool {
+    let status = endpoint.status.as_ref();
+    let key = status.and_then(|status| status.public_key.as_deref());
+    let address = status.and_then(|status| status.address.as_deref());
+    remote(job).is_some_and(|remote| {
+        key.is_none_or(|key| remote.public_key == key) || address == Some(remote.address.as_str())
+    })
 }
 
 /// Returns the endpoint that a SyncJob names.
@@ -315,7 +346,7 @@ where
 {
     let what = format!("{} {}/{name}", K::kind(&()), at.namespace);
     let applied = api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(manifest)).await;
-    let applied = applied.map_err(failed(format!("apply {what}")))?;
+    let applied = applied.map_err(at.failed(format!("apply {what}")))?;
     say(&format!("{what} applied"));
     Ok(applied)
 }
@@ -330,7 +361,7 @@ where
     match api.delete(&seen.name_any(), &DeleteParams { preconditions, ..DeleteParams::default() }).await {
         Ok(_) => say(&format!("{what} deleted")),
         Err(kube::Error::Api(status)) if status.is_not_found() => say(&format!("{what} is gone already")),
-        Err(error) => return Err(failed(format!("delete {what}"))(error)),
+        Err(error) => return Err(at.failed(format!("delete {what}"))(error)),
     }
     Ok(())
 }
@@ -341,6 +372,22 @@ mod tests {
 
     fn peer(name: &str, key: &str) -> EndpointPeer {
         EndpointPeer { name: name.into(), public_key: key.into() }
+    }
+
+    #[test]
+    fn a_pair_is_known_by_its_address_after_its_key_has_changed() {
+        let served = json!({"address": "h:7400::web", "publicKey": "new"});
+        let spec = json!({"persistentVolumeClaim": {"claimName": "web"}, "access": "Write"});
+        let endpoint =
+            serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": served})).unwrap();
+        let dials = |address: &str, key: &str| {
+            let remote = json!({"endpoint": {"address": address, "publicKey": key}});
+            let own = json!({"persistentVolumeClaim": {"claimName": "web"}});
+            let spec = json!({"source": own, "destination": remote});
+            is_dialled(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap(), &endpoint)
+        };
+        assert!(dials("h:7400::web", "former") && dials("other:7400::web", "new"));
+        assert!(!dials("other:7400::web", "former"));
     }
 
     #[test]

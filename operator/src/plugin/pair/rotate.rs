@@ -10,11 +10,11 @@ use kube::{
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{PairedClusters, apply, manifests, others, remote, say, with_key};
+use super::{PairedClusters, apply, manifests, others, owners, remote, say, with_key};
 use crate::{
     api::{EndpointPeer, Run, SyncEndpoint, SyncJob, SyncRun, SyncRunSpec},
     human, names,
-    plugin::{cluster::failed, error::PluginError},
+    plugin::error::PluginError,
     spec::spec_hash,
 };
 
@@ -43,6 +43,11 @@ impl PairedClusters<'_> {
             return self.change_over(&endpoint, &name, &run, new).await;
         }
         self.check_idle(&job)?;
+        if let Some(tool) = owners::from_manifests(&endpoint, &["peers"]) {
+            let hint = "make another key in a Secret for the SyncJob's endpoint.identity, list it beside the old one in those manifests, \
+                        and take the old one out after a run";
+            return Err(self.refused(&format!("{tool} sets the endpoint's peers from manifests"), hint));
+        }
         if endpoint.spec.peers.len() >= MAX_PEERS {
             let hint = "take one of them out first: for a while it has both keys of the SyncJob";
             return Err(self.refused("the endpoint has as many peers as it can have", hint));
@@ -81,6 +86,14 @@ impl PairedClusters<'_> {
             return Err(self.no_pair());
         }
         self.check_idle(&job)?;
+        let end = if job.spec.source.endpoint.is_some() { "source" } else { "destination" };
+        let tool = owners::from_manifests(&endpoint, &["keyVersion"])
+            .or_else(|| owners::from_manifests(&job, &[end, "endpoint", "publicKey"]));
+        if let Some(tool) = tool {
+            let hint = "raise spec.keyVersion of the SyncEndpoint by one in those manifests; once its status has another publicKey, \
+                        write that into the SyncJob's";
+            return Err(self.refused(&format!("{tool} sets the endpoint's key from manifests"), hint));
+        }
         let known = remote(&job).and_then(|remote| remote.public_key.parse().ok());
         let mut reached = self.waits().address(&self.endpoints, None).await?;
         // Otherwise there is another key already, as after a command that was stopped halfway, and one more would shut
@@ -101,7 +114,7 @@ impl PairedClusters<'_> {
             let metadata = json!({"uid": endpoint.uid()});
             let patch = Patch::Merge(json!({"metadata": metadata, "spec": version}));
             let patched = self.endpoints.patch(self.name, &PatchParams::default(), &patch).await;
-            patched.map_err(failed(format!("change the key of SyncEndpoint {}", self.name)))?;
+            patched.map_err(self.serves.failed(format!("change the key of SyncEndpoint {}", self.name)))?;
             reached = self.waits().address(&self.endpoints, known).await?;
         }
         say(&format!(
@@ -149,7 +162,9 @@ impl PairedClusters<'_> {
         let name = names::job_key(self.name, &job.uid().unwrap_or_default());
         match secrets.delete(&name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            deleted => deleted.map(drop).map_err(failed(format!("delete Secret {namespace}/{name}"))),
+            deleted => {
+                deleted.map(drop).map_err(self.dials.failed(format!("delete Secret {namespace}/{name}")))
+            }
         }
     }
 

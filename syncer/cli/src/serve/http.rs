@@ -8,14 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use contract::client_bounds::ClientBounds;
+
 use super::service_state::ServiceState;
 
 /// The longest request line, and how long a client may take for it.
 const MAX_LINE_BYTES: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The most requests that are answered at once; further ones are closed.
-const MOST_AT_ONCE: usize = 64;
 const STACK_BYTES: usize = 256 << 10;
 
 /// How long to wait when the system cannot accept a connection.
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn start(address: SocketAddr, state: Arc<ServiceState>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
-    let answering = Arc::new(());
+    let bounds = ClientBounds::default();
     let serve = move || {
         for connection in listener.incoming() {
             let Ok(connection) = connection else {
@@ -33,17 +33,17 @@ pub(super) fn start(address: SocketAddr, state: Arc<ServiceState>) -> io::Result
                 thread::sleep(PAUSE);
                 continue;
             };
+            let from = connection.peer_addr().map(|from| from.ip());
+            let Some(admitted) = from.ok().and_then(|from| bounds.admit(from)) else { continue };
             // Each has a thread, so that a silent client holds up no probe.
-            let (state, turn) = (Arc::clone(&state), Arc::clone(&answering));
+            let state = Arc::clone(&state);
             let answer = move || {
-                let _turn = turn;
+                let _admitted = admitted;
                 if let Err(error) = answer(connection, &state) {
                     tracing::debug!(%error, "a request for metrics failed");
                 }
             };
-            if Arc::strong_count(&answering) <= MOST_AT_ONCE + 2 {
-                let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer);
-            }
+            let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer);
         }
     };
     thread::Builder::new().name("metrics".into()).spawn(serve)?;

@@ -1,13 +1,13 @@
 //! Ends the sessions of a service whose peers lose their right, and all when it stops.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
-use contract::{Fingerprint, FolderAccess, FolderRequest};
+use contract::{Fingerprint, FolderAccess, FolderRequest, Reason, RunResult};
 use parking_lot::Mutex;
-use syncer::monitor::Monitor;
+use syncer::{monitor::Monitor, session::Outcome};
 
 use super::rules::Rules;
 
@@ -19,17 +19,22 @@ struct Present {
     folder: String,
     access: FolderAccess,
     monitor: Arc<Monitor>,
+    forbidden: Arc<OnceLock<Forbidden>>,
 }
+
+/// Why a session must not go on, for the program and for people.
+type Forbidden = (Reason, &'static str);
 
 impl Present {
     /// Returns why the session must not go on by the new rules, if that is so.
-    fn why_forbidden(&self, former: &Rules, rules: &Rules) -> Option<&'static str> {
+    fn why_forbidden(&self, former: &Rules, rules: &Rules) -> Option<Forbidden> {
         let Some(now) = rules.permit(self.key, &self.folder, self.access) else {
-            return Some("its right is gone");
+            return Some((Reason::NotAllowed, "the run was stopped, because the right of its peer is gone"));
         };
         let before = former.config.folders.get(&self.folder);
         let stays = before.is_some_and(|before| now.is_as_strict(before));
-        (!stays).then_some("the folder's demands changed")
+        let changed = "the run was stopped, because the folder's demands changed; the next one keeps to them";
+        (!stays).then_some((Reason::Canceled, changed))
     }
 }
 
@@ -45,17 +50,20 @@ impl Sessions {
     pub(super) fn enter(&self, number: u64, key: Fingerprint, request: &FolderRequest) -> Entered<'_> {
         let monitor = Arc::new(Monitor::default());
         let (folder, access) = (request.folder.clone(), request.access);
-        self.present.lock().push(Present { number, key, folder, access, monitor: Arc::clone(&monitor) });
+        let forbidden = Arc::default();
+        let (ended_by, why) = (Arc::clone(&monitor), Arc::clone(&forbidden));
+        self.present.lock().push(Present { number, key, folder, access, monitor: ended_by, forbidden: why });
         if self.are_ending() {
             monitor.cancel();
         }
-        Entered { sessions: self, number, monitor }
+        Entered { sessions: self, number, monitor, forbidden }
     }
 
     /// Ends the sessions that the rules do not allow, or not with these demands.
     pub(super) fn end_forbidden(&self, former: &Rules, rules: &Rules) {
         for session in self.present.lock().iter() {
-            if let Some(why) = session.why_forbidden(former, rules) {
+            if let Some(forbidden) = session.why_forbidden(former, rules) {
+                let (_, why) = session.forbidden.get_or_init(|| forbidden);
                 tracing::warn!(folder = session.folder, key = %session.key, why, "the session of a peer ends");
                 session.monitor.cancel();
             }
@@ -81,6 +89,18 @@ pub(crate) struct Entered<'a> {
     number: u64,
     /// What ends it.
     pub(crate) monitor: Arc<Monitor>,
+    forbidden: Arc<OnceLock<Forbidden>>,
+}
+
+impl Entered<'_> {
+    /// Returns the outcome of a run of this session; one that the rules have ended says so.
+    pub(super) fn explained(&self, outcome: &Outcome) -> Outcome {
+        let mut outcome = outcome.clone();
+        if let (RunResult::Canceled, Some((reason, why))) = (outcome.report.result, self.forbidden.get()) {
+            (outcome.report.reason, outcome.report.message) = (Some(reason.clone()), (*why).into());
+        }
+        outcome
+    }
 }
 
 impl Drop for Entered<'_> {

@@ -88,6 +88,7 @@ fn attend(state: &ServiceState, mut visit: ServiceVisit, request: FolderRequest,
     }
     let place = TreeLocation { trusted: served.path.clone(), below };
     let told = |outcome: &Outcome| {
+        let outcome = &admitted.session.explained(outcome);
         state.counts.add(&folder, access, outcome);
         run_log::log(outcome);
         state.record(|| ServedRun {

@@ -149,6 +149,9 @@ fn a_key_that_is_revoked_ends_its_run_and_is_a_stranger_from_then_on() {
     assert!(!served.path("slow/file").exists());
     served.sync(&other, [text(&large), &served.place("slow")], &[]).assert_exit(ExitCode::Done);
     oracle::assert_copy(&served.path("slow"), &large, "of the other user");
+    let said = served.stop().stderr;
+    let ended = said.lines().find(|line| line.contains("the run was canceled")).unwrap_or(&said);
+    assert!(ended.contains("NotAllowed") && ended.contains("the right of its peer is gone"), "{ended}");
 }
 
 #[test]

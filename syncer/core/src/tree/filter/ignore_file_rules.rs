@@ -11,12 +11,10 @@ use std::{
     },
 };
 
+use contract::gitignore_pattern::{Pattern, Patterns};
 use thiserror::Error;
 
-use super::{
-    gitignore_pattern::{Pattern, Patterns},
-    rsync_filter_rules::{FilterRules, MergeFile, RuleError, RuleList},
-};
+use super::rsync_filter_rules::{FilterRules, MergeFile, RuleError, RuleList};
 use crate::{
     codec::{DecodeError, Reader, put_bytes, put_varint},
     tree::path::RelPath,

@@ -1,10 +1,10 @@
 //! Decides by gitignore patterns which entries a run leaves alone. Excluded entries are not listed at either end, so
 //! they are neither sent nor changed nor deleted.
 
+use contract::gitignore_pattern::{PatternError, Patterns, read_pattern};
 use thiserror::Error;
 
 use super::{
-    gitignore_pattern::{Pattern, Patterns},
     pattern_use::{PatternUse, WatchedPatterns},
     rsync_filter_rules::{FilterRules, RuleError},
 };
@@ -16,25 +16,9 @@ pub const MAX_PATTERNS: usize = 5000;
 /// Why patterns cannot be used.
 #[derive(Debug, Error)]
 pub enum FilterError {
-    /// A pattern matches nothing.
-    #[error(
-        "the pattern `{}` matches nothing: it is empty, a comment, or longer than any path; write \\# for a name that begins with #",
-        start_of(.0)
-    )]
-    Nothing(String),
-    /// A pattern is a rule of rsync.
-    #[error(
-        "the pattern `{}` is a rule of rsync, and patterns are those of .gitignore; write `\\{}` for a name that begins so",
-        start_of(.0), start_of(.0)
-    )]
-    Rule(String),
-    /// No path can match a pattern.
-    #[error(
-        "the pattern `{}` can match nothing: it has a name `.` or `..`, two slashes in a row, or a bracket or backslash \
-         without its end",
-        start_of(.0)
-    )]
-    Never(String),
+    /// A pattern can have no effect.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     /// No include pattern can have an effect.
     #[error("--exclude `{}` leaves out everything, so no --include has an effect", start_of(.0))]
     NoWay(String),
@@ -136,20 +120,7 @@ fn read(patterns: &[String]) -> Result<Patterns, FilterError> {
     if patterns.len() > MAX_PATTERNS {
         return Err(FilterError::TooMany(patterns.len()));
     }
-    patterns.iter().map(|line| read_pattern(line)).collect::<Result<_, _>>().map(Patterns)
-}
-
-/// Reads a pattern of a command line or a list.
-///
-/// # Errors
-/// If no path can match it, or it is a rule of rsync, whose first character would be taken for one of a name.
-pub fn read_pattern(line: &str) -> Result<Pattern, FilterError> {
-    match Pattern::parse(line.as_bytes()) {
-        _ if line.starts_with("- ") || line.starts_with("+ ") => Err(FilterError::Rule(line.into())),
-        None => Err(FilterError::Nothing(line.into())),
-        Some(pattern) if !pattern.can_match() => Err(FilterError::Never(line.into())),
-        Some(pattern) => Ok(pattern),
-    }
+    Ok(Patterns(patterns.iter().map(|line| read_pattern(line)).collect::<Result<_, _>>()?))
 }
 
 /// Returns enough of a pattern to recognise it, because the message crosses to the peer.
@@ -204,9 +175,9 @@ mod tests {
             let strings = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
             Filter::new(&strings(include), &strings(exclude)).err()
         };
-        assert!(matches!(refused(&[], &["- *.tmp"]), Some(FilterError::Rule(_))));
-        assert!(matches!(refused(&["+ *.jpg"], &[]), Some(FilterError::Rule(_))));
-        assert!(matches!(refused(&[], &["./sub"]), Some(FilterError::Never(_))));
+        assert!(matches!(refused(&[], &["- *.tmp"]), Some(FilterError::Pattern(PatternError::Rule(_)))));
+        assert!(matches!(refused(&["+ *.jpg"], &[]), Some(FilterError::Pattern(PatternError::Rule(_)))));
+        assert!(matches!(refused(&[], &["./sub"]), Some(FilterError::Pattern(PatternError::Never(_)))));
         for all in ["*", "/*", "**", "/**"] {
             assert!(matches!(refused(&["*.jpg"], &["!x", all]), Some(FilterError::NoWay(_))), "{all}");
             assert!(refused(&["*.jpg"], &[all, "!*/"]).is_none() && refused(&[], &[all]).is_none(), "{all}");

@@ -7,7 +7,7 @@ use std::sync::{
 
 use serde::{Deserialize, Serialize};
 
-use super::gitignore_pattern::Patterns;
+use contract::gitignore_pattern::Patterns;
 
 /// The most patterns of each kind that a [`PatternUse`] names.
 const MAX_NAMED: usize = 100;

@@ -1,8 +1,7 @@
 //! Filter rules of rsync: the first rule that matches an entry decides whether it takes part.
 
+use contract::gitignore_pattern::matches_wild;
 use thiserror::Error;
-
-use super::gitignore_pattern::matches_wild;
 
 /// The most rules of a run. Each is tried on every entry.
 pub(super) const MAX_RULES: usize = 5000;

@@ -2,12 +2,38 @@
 
 use std::mem::size_of;
 
+use thiserror::Error;
+
 /// The longest pattern, in bytes. No path is longer.
 const MAX_BYTES: usize = 4096;
 
 /// The number of tries from which failures are remembered, so that no pattern takes more time than its length times
 /// that of the text.
 const FEW_TRIES: usize = 256;
+
+/// Why a pattern cannot be used.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PatternError {
+    /// A pattern matches nothing.
+    #[error(
+        "the pattern `{}` matches nothing: it is empty, a comment, or longer than any path; write \\# for a name that begins with #",
+        start_of(.0)
+    )]
+    Nothing(String),
+    /// A pattern is a rule of rsync.
+    #[error(
+        "the pattern `{}` is a rule of rsync, and patterns are those of .gitignore; write `\\{}` for a name that begins so",
+        start_of(.0), start_of(.0)
+    )]
+    Rule(String),
+    /// No path can match a pattern.
+    #[error(
+        "the pattern `{}` can match nothing: it has a name `.` or `..`, two slashes in a row, or a bracket or backslash \
+         without its end",
+        start_of(.0)
+    )]
+    Never(String),
+}
 
 /// Appends a name to a pattern, with its special characters escaped.
 pub fn escape(name: &str, pattern: &mut String) {
@@ -122,6 +148,24 @@ impl Pattern {
     }
 }
 
+/// Reads a pattern of a command line or a list.
+///
+/// # Errors
+/// If no path can match it, or it is a rule of rsync, whose first character would be taken for one of a name.
+pub fn read_pattern(line: &str) -> Result<Pattern, PatternError> {
+    match Pattern::parse(line.as_bytes()) {
+        _ if line.starts_with("- ") || line.starts_with("+ ") => Err(PatternError::Rule(line.into())),
+        None => Err(PatternError::Nothing(line.into())),
+        Some(pattern) if !pattern.can_match() => Err(PatternError::Never(line.into())),
+        Some(pattern) => Ok(pattern),
+    }
+}
+
+/// Returns enough of a pattern to recognise it, because the message crosses to the peer.
+fn start_of(pattern: &str) -> String {
+    pattern.chars().take(80).collect()
+}
+
 /// Removes the spaces at the end of a line that no backslash precedes.
 fn trim_spaces(bytes: &[u8]) -> &[u8] {
     let (mut end, mut at) = (0, 0);
@@ -155,7 +199,7 @@ impl Patterns {
 }
 
 /// Returns whether `glob` matches all of `text` as rsync does: a double star crosses slashes wherever it is.
-pub(super) fn matches_wild(glob: &[u8], text: &[u8]) -> bool {
+pub fn matches_wild(glob: &[u8], text: &[u8]) -> bool {
     let mut tries = Tries { crosses_anywhere: true, ..Tries::new(text) };
     tries.wild(glob, text, true) == WildMatch::Match
 }
