@@ -165,10 +165,10 @@ mod tests {
         let status = |text: serde_json::Value| -> SyncJobStatus { serde_json::from_value(text).unwrap() };
         let held = run("Namespace", json!({}));
         assert!(is_forgotten(&held, &status(json!({}))));
-        let mut active = SyncJobStatus::default();
-        active.active_run = Some(ActiveRun { id: "web-3".into(), ..ActiveRun::default() });
-        let mut last = SyncJobStatus::default();
-        last.last_run = Some(crate::api::Run { id: "web-3".into(), ..Default::default() });
+        let active_run = Some(ActiveRun { id: "web-3".into(), ..ActiveRun::default() });
+        let active = SyncJobStatus { active_run, ..SyncJobStatus::default() };
+        let last_run = Some(crate::api::Run { id: "web-3".into(), ..Default::default() });
+        let last = SyncJobStatus { last_run, ..SyncJobStatus::default() };
         let told = status(json!({"history": [{"id": "web-3", "result": "Failed"}]}));
         for knows in [active, last, told] {
             assert!(!is_forgotten(&held, &knows), "{knows:?}");
