@@ -163,7 +163,9 @@ async fn set_aside(unreadable: InvalidObject, context: &Context) -> Result<Actio
 /// not fit into a worker's stack without optimization.
 async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
     // 1. Put in order what no run of the job needs.
-    Box::pin(tidy(job, context)).await?;
+    if Box::pin(tidy(job, context)).await? {
+        return Ok(Action::requeue(CLEANUP_PERIOD));
+    }
     // 2. Look: writes nothing.
     let mut seen = Box::pin(inspect(job, context)).await?;
     // 3. Plan: talks to nobody.
@@ -197,13 +199,14 @@ async fn go_on(job: &SyncJob, context: &Context) -> Result<Action, Error> {
 }
 
 /// Takes back and removes what earlier SyncJobs of the name left, and what was said of SyncRuns before there was one.
-async fn tidy(job: &SyncJob, context: &Context) -> Result<(), Error> {
+/// Returns whether a run that the status has lost has yet to run its hook `after`.
+async fn tidy(job: &SyncJob, context: &Context) -> Result<bool, Error> {
     let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
     stray_runs::take_back(context, &namespace, &name).await?;
     stray_runs::report_preset(context, &namespace, &name).await?;
-    run_hooks::end_orphans(context, &namespace, &name, job.uid().as_deref());
+    let owes = run_hooks::end_orphans(context, &namespace, &name, Some(job));
     remove_abroad::clear(context, &namespace, &name, job.uid().as_deref());
-    Ok(())
+    Ok(owes)
 }
 
 /// Reads all objects that the next step depends on, and validates the SyncJob against them.

@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    api::{ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, SyncJobStatus},
+    api::{ActiveRun, Hook, HookRun, Hooks, OnHookFailure, RunHooks, SyncJobStatus, SyncRun},
     fault::Fault,
     spec::fields::{ValidationError, duration, invalid},
 };
@@ -99,6 +99,16 @@ pub fn owes_after(run: &ActiveRun, hooks: &Hooks) -> bool {
     hooks.after.is_some() && is_opened(run)
 }
 
+/// Returns whether a SyncJob's status knows nothing of a run that has yet to run its hook `after`, as after somebody has
+/// erased or replaced the status. The run's own record still has the debt.
+pub fn is_forgotten(run: &SyncRun, status: &SyncJobStatus) -> bool {
+    let is_named = |id: &str| run.metadata.name.as_deref() == Some(id);
+    let is_active = status.active_run.as_ref().is_some_and(|active| is_named(&active.id));
+    let newest = [&status.last_run, &status.last_benchmark].into_iter().flatten();
+    let is_told = newest.map(|ended| &ended.id).chain(status.history.iter().map(|ended| &ended.id));
+    run.is_held() && !run.has_ended() && !is_active && !is_told.into_iter().any(|id| is_named(id))
+}
+
 /// Returns the fault that ends a run before its pods start: its hook `before` failed, and `onFailure` is `Fail`.
 pub fn refusal(run: &ActiveRun, hooks: &Hooks) -> Option<Fault> {
     let failure = failure(run, Point::Before)?;
@@ -143,6 +153,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_run_that_owes_after_is_forgotten_by_a_status_that_was_erased() {
+        let run = |owner: &str, status: serde_json::Value| -> SyncRun {
+            let owner = json!({"apiVersion": "v1", "kind": owner, "name": "x", "uid": "u"});
+            serde_json::from_value(json!({"metadata": {"name": "web-3", "ownerReferences": [owner]},
+                "spec": {"syncJob": {"name": "web"}}, "status": status}))
+            .unwrap()
+        };
+        let status = |text: serde_json::Value| -> SyncJobStatus { serde_json::from_value(text).unwrap() };
+        let held = run("Namespace", json!({}));
+        assert!(is_forgotten(&held, &status(json!({}))));
+        let active_run = Some(ActiveRun { id: "web-3".into(), ..ActiveRun::default() });
+        let active = SyncJobStatus { active_run, ..SyncJobStatus::default() };
+        let last_run = Some(crate::api::Run { id: "web-3".into(), ..Default::default() });
+        let last = SyncJobStatus { last_run, ..SyncJobStatus::default() };
+        let told = status(json!({"history": [{"id": "web-3", "result": "Failed"}]}));
+        for knows in [active, last, told] {
+            assert!(!is_forgotten(&held, &knows), "{knows:?}");
+        }
+        assert!(!is_forgotten(&run("SyncJob", json!({})), &status(json!({}))), "it owes nothing");
+        let ended = run("Namespace", json!({"report": {"id": "web-3", "result": "Succeeded"}}));
+        assert!(!is_forgotten(&ended, &status(json!({}))), "it has ended");
+    }
 
     #[test]
     fn a_timeout_that_cannot_be_read_and_an_empty_command_are_refused_by_name() {

@@ -8,12 +8,12 @@ use contract::chain;
 use kube::{Api, Client, ResourceExt as _};
 
 use super::{
-    hook_state::Point,
+    hook_state::{self, Point},
     hook_tasks::{DueHook, HookTasks},
 };
 use crate::{
     api::{ActiveRun, HookRun, SyncJob, SyncJobReference, SyncJobStatus, SyncRun},
-    controller::{context::Context, dereference, error::Error, stores::Known, view::View},
+    controller::{context::Context, dereference, error::Error, read::Guarded, stores::Known, view::View},
     ends::end_namespaces::Places,
     pods::cleanup::{self, ChildOwner},
     run::{
@@ -83,37 +83,44 @@ pub(crate) async fn release(
     Ok(())
 }
 
-/// Ends runs that still have to run their hook `after` although their SyncJob is gone, each in its own task. `uid` is
-/// the UID of the SyncJob that has the name now.
-pub(crate) fn end_orphans(context: &Context, namespace: &str, job: &str, uid: Option<&str>) {
+/// Ends runs that still have to run their hook `after` although their SyncJob is gone or its status has lost them, each
+/// in its own task. `found` is the SyncJob that has the name now. Returns whether a run is one of that SyncJob, of which
+/// none may begin before.
+pub(crate) fn end_orphans(context: &Context, namespace: &str, job: &str, found: Option<&SyncJob>) -> bool {
+    let uid = found.and_then(|found| found.metadata.uid.as_deref());
+    let status = found.and_then(|found| found.status.clone()).unwrap_or_default();
+    let is_own = |run: &SyncRun| uid.is_some() && run.spec.sync_job.uid.as_deref() == uid;
     let is_orphan = |run: &SyncRun| {
         run.metadata.namespace.as_deref() == Some(namespace)
             && run.spec.sync_job.name == job
-            && run.spec.sync_job.uid.as_deref() != uid
+            && (!is_own(run) || hook_state::is_forgotten(run, &status))
     };
+    let mut has_own = false;
     let there = context.known.runs.of(namespace, job).into_iter().filter(|run| run.is_held());
     let all = there.map(Arc::unwrap_or_clone).chain(context.hooks.owing());
     for run in all.filter(|run| is_orphan(run)) {
+        has_own |= is_own(&run);
         let (client, known, hooks) = (context.client.clone(), context.known.clone(), context.hooks.clone());
         let key = run.uid().unwrap_or_default();
         context.hooks.spawn_once(key, async move { end_orphan(&client, &known, &hooks, &run).await });
     }
+    has_own
 }
 
 /// Stops the pods of a run, runs its hook `after` once `before` has ended, and deletes its SyncRun.
 async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &SyncRun) {
     let (namespace, name) = (run.namespace().unwrap_or_default(), run.name_any());
-    // The watch may not have brought the SyncJob yet.
-    let is_there = loop {
-        match is_there(client, &namespace, &run.spec.sync_job).await {
-            Ok(is_there) => break is_there,
+    // The watch may not have brought the SyncJob, or its status, yet.
+    let is_known = loop {
+        match is_known(client, &namespace, run).await {
+            Ok(is_known) => break is_known,
             Err(error) => pause(&namespace, &name, &chain(&error)).await,
         }
     };
-    if is_there {
+    if is_known {
         return;
     }
-    tracing::info!(namespace, name, "the SyncJob is gone; its run ends with the hook after");
+    tracing::info!(namespace, name, "no SyncJob knows of the run any more; it ends with the hook after");
     while let Err(error) = stop(client, known, run).await {
         pause(&namespace, &name, &chain(&error)).await;
     }
@@ -135,10 +142,13 @@ async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &Syn
     hooks.settle(run);
 }
 
-/// Returns whether the API server has the SyncJob itself, and no other of its name.
-async fn is_there(client: &Client, namespace: &str, job: &SyncJobReference) -> kube::Result<bool> {
-    let found = Api::<SyncJob>::namespaced(client.clone(), namespace).get_metadata_opt(&job.name).await?;
-    Ok(found.is_some_and(|found| found.uid() == job.uid))
+/// Returns whether the API server has the SyncJob of a run itself, and no other of its name, and its status has the run.
+async fn is_known(client: &Client, namespace: &str, run: &SyncRun) -> kube::Result<bool> {
+    let SyncJobReference { name, uid, .. } = &run.spec.sync_job;
+    let found = Api::<Guarded>::namespaced(client.clone(), namespace).get_opt(name).await?;
+    let Some(found) = found.filter(|found| found.uid() == *uid) else { return Ok(false) };
+    // One that cannot be read may know the run.
+    Ok(found.0.map_or(true, |job| !hook_state::is_forgotten(run, &job.status.unwrap_or_default())))
 }
 
 async fn pause(namespace: &str, name: &str, error: &str) {

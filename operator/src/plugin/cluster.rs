@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::{
     args::Scope,
     await_object::await_condition,
-    error::{PluginError, Reached},
+    error::{AskedServer, PluginError},
     output,
 };
 use crate::{
@@ -76,8 +76,11 @@ impl Cluster {
 
     /// Returns a function that makes the API server's error an error of the request named by `doing`.
     pub(super) fn failed(&self, doing: String) -> impl FnOnce(kube::Error) -> PluginError + use<> {
-        let reached =
-            Reached { server: self.server.clone(), context: self.context.clone(), scope: self.scope.clone() };
+        let reached = AskedServer {
+            server: self.server.clone(),
+            context: self.context.clone(),
+            scope: self.scope.clone(),
+        };
         move |source| PluginError::Api { doing, source, reached: Some(Box::new(reached)) }
     }
 

@@ -19,7 +19,7 @@ pub(super) enum PluginError {
     #[error("cannot make a client of the kubeconfig's context")]
     Client(#[source] kube::Error),
     #[error("cannot {doing}")]
-    Api { doing: String, source: kube::Error, reached: Option<Box<Reached>> },
+    Api { doing: String, source: kube::Error, reached: Option<Box<AskedServer>> },
     #[error("cannot wait for SyncRun {at}/{name}")]
     Wait { at: Box<Scope>, name: String, source: wait::Error },
     #[error("cannot watch {what}")]
@@ -96,7 +96,7 @@ pub(super) enum PluginError {
 
 /// The API server that a request was sent to, and how a user gets there.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub(super) struct AskedServer {
     pub(super) server: String,
     pub(super) context: Option<String>,
     pub(super) scope: Scope,
@@ -106,9 +106,16 @@ impl PluginError {
     /// Makes the error that the kubeconfig which the user named, or else kubectl's, cannot be used.
     pub(super) fn kubeconfig(typed: &Scope, error: &KubeconfigError) -> Self {
         let of_kubectl = || env::var("KUBECONFIG").ok().filter(|file| !file.is_empty());
-        let named = typed.kubeconfig.as_ref().map(|file| file.display().to_string()).or_else(of_kubectl);
+        let mut named = typed.kubeconfig.as_ref().map(|file| file.display().to_string()).or_else(of_kubectl);
         let why = match error {
-            KubeconfigError::ReadConfig(source, file) => format!("{}: {source}", file.display()),
+            KubeconfigError::ReadConfig(source, file) => {
+                named = Some(file.display().to_string());
+                source.to_string()
+            }
+            KubeconfigError::Parse(problem) => {
+                // The lines behind the first show the file.
+                problem.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").into()
+            }
             KubeconfigError::CurrentContextNotSet => "it has no current context".into(),
             KubeconfigError::LoadContext(name) => format!("it has no context {name}"),
             KubeconfigError::LoadClusterOfContext(name) => {
@@ -142,8 +149,8 @@ impl PluginError {
             Self::Kubeconfig { .. } | Self::Client(_) => {
                 let file = Scope { context: None, ..of_line.clone() }.cluster_flags();
                 format!(
-                    "`kubectl config get-contexts{file}` lists the contexts; name one with --context, a file with --kubeconfig or \
-                     KUBECONFIG"
+                    "name a file with --kubeconfig or KUBECONFIG, and one of its contexts with --context; \
+                     `kubectl config get-contexts{file}` lists them"
                 )
             }
             Self::Watch { .. } => format!(
@@ -260,7 +267,7 @@ pub(super) fn told(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-fn api_hint(error: &kube::Error, reached: Option<&Reached>, of_line: &Scope) -> String {
+fn api_hint(error: &kube::Error, reached: Option<&AskedServer>, of_line: &Scope) -> String {
     let flags = &reached.map_or(of_line, |reached| &reached.scope).cluster_flags();
     let context = reached.and_then(|reached| reached.context.as_deref());
     let context = context.map(|name| format!(" of the context {name}")).unwrap_or_default();
@@ -314,7 +321,7 @@ mod tests {
         assert!(hint.contains("`kubectl config get-contexts --kubeconfig=/x/kube.yaml`"), "{hint}");
         let reached = || {
             let (server, context) = ("https://203.0.113.7:6443/".into(), Some("far".into()));
-            Some(Box::new(Reached { server, context, scope: *at() }))
+            Some(Box::new(AskedServer { server, context, scope: *at() }))
         };
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let source = kube::Error::Service(Box::new(io::Error::other(refused)));

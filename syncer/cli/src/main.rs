@@ -212,7 +212,7 @@ fn raise_file_limit() {
 fn answer(RefusedLine { error, hint }: &RefusedLine) -> ExitCode {
     // If the text cannot be printed, no error can be either.
     let _ = error.print();
-    if let Some(hint) = takers(error) {
+    if let Some(hint) = takers(error).or_else(|| both_ends(error)) {
         let _ = writeln!(io::stderr(), "{hint}");
     }
     if let Some(hint) = hint {
@@ -237,6 +237,15 @@ fn takers(error: &clap::Error) -> Option<String> {
     let verb = if takers.len() == 1 { "takes" } else { "take" };
     (!takers.is_empty())
         .then(|| format!("hint: {flag} has no effect here; {} {verb} it", takers.join(" and ")))
+}
+
+/// Returns a line that asks for both ends of a command that takes two and got fewer: the parser names one of them.
+fn both_ends(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    let usage = usage.to_string();
+    let takes_two = usage.contains("<SRC>") && usage.contains("<DST>");
+    (takes_two && error.kind() == ErrorKind::MissingRequiredArgument)
+        .then(|| "hint: name both ends, first SRC, which is read, and then DST, which is written".into())
 }
 
 /// Returns `error` in the form of the parser's own errors, with the usage of `command`.

@@ -61,6 +61,9 @@ pub(super) fn run(command: &PeersCommand) -> ExitCode {
         Ok(()) => ExitCode::Done,
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {}", chain(&error));
+            if let PeersCommandError::Config(error) = &error {
+                let _ = write!(io::stderr(), "{}", error.hint_of_service().unwrap_or_default());
+            }
             match error {
                 PeersCommandError::Config(_)
                 | PeersCommandError::NoFolder(..)

@@ -14,6 +14,9 @@ pub(super) fn run(flags: &ReportFlags) -> ExitCode {
         Err(error) if error.is_gone_reader() => ExitCode::Done,
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {}", chain(&error));
+            if matches!(error, TrendError::Parse { .. }) {
+                let _ = writeln!(io::stderr(), "hint: `volferry sync --report FILE` writes one");
+            }
             ExitCode::Failed
         }
     }

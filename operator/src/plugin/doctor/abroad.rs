@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt, api::ListParams};
 
-use super::{failed, finding::Finding, if_allowed, judge};
+use super::{finding::Finding, if_allowed, judge};
 use crate::{
     api::{GrantAccess, SyncGrant, SyncJob, conditions},
     ends::claim_end::NamespacedClaim,
@@ -49,12 +49,12 @@ async fn grant(
     let there = &claim.namespace;
     let api = Api::<SyncGrant>::namespaced(cluster.client.clone(), there);
     let grants = if_allowed(api.list(&ListParams::default()).await)
-        .map_err(failed(format!("list the SyncGrants of namespace {there}")))?;
+        .map_err(cluster.failed(format!("list the SyncGrants of namespace {there}")))?;
     let Some(grants) = grants else {
         return Ok(Finding::unseen(&format!("the SyncGrants of namespace {there}")));
     };
     let namespace = if_allowed(Api::<Namespace>::all(cluster.client.clone()).get(own).await)
-        .map_err(failed(format!("read namespace {own}")))?;
+        .map_err(cluster.failed(format!("read namespace {own}")))?;
     let Some(namespace) = namespace else {
         return Ok(Finding::unseen(&format!("whether SyncGrants are for namespace {own}")));
     };

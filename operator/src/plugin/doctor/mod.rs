@@ -20,7 +20,7 @@ use k8s_openapi::{
 use kube::{Api, ResourceExt as _, api::ListParams};
 
 use super::{
-    cluster::{Cluster, OPERATOR_PODS, failed},
+    cluster::{Cluster, OPERATOR_PODS},
     error::PluginError,
     lines, output,
 };
@@ -82,7 +82,7 @@ async fn kinds(cluster: &Cluster) -> Result<Finding, PluginError> {
     let served = match cluster.client.list_api_group_resources(&version).await {
         Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
         Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
-        Err(error) => return Err(failed(format!("list the kinds of {version}"))(error)),
+        Err(error) => return Err(cluster.failed(format!("list the kinds of {version}"))(error)),
     };
     Ok(judge::kinds(&served, &cluster.scope))
 }
@@ -92,7 +92,8 @@ async fn schemas(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let mut findings = Vec::new();
     for own in crds() {
         let name = own.name_any();
-        let found = if_allowed(api.get(&name).await).map_err(failed(format!("read the CRD {name}")))?;
+        let found =
+            if_allowed(api.get(&name).await).map_err(cluster.failed(format!("read the CRD {name}")))?;
         findings.push(match found {
             Some(installed) => judge::schema(&installed, &own),
             None => return Ok(vec![Finding::unseen("the version of the CRDs")]),
@@ -104,7 +105,7 @@ async fn schemas(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
 async fn operator(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let pods =
         Api::<Pod>::all(cluster.client.clone()).list(&ListParams::default().labels(OPERATOR_PODS)).await;
-    let pods = if_allowed(pods).map_err(failed("list the operator's pods".into()))?;
+    let pods = if_allowed(pods).map_err(cluster.failed("list the operator's pods".into()))?;
     Ok(pods.map_or_else(
         || vec![Finding::unseen("the operator's pods")],
         |pods| judge::operator(&pods.items, &cluster.scope),
@@ -113,7 +114,7 @@ async fn operator(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
 
 async fn nodes(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let nodes = Api::<Node>::all(cluster.client.clone()).list(&ListParams::default()).await;
-    let nodes = if_allowed(nodes).map_err(failed("list nodes".into()))?;
+    let nodes = if_allowed(nodes).map_err(cluster.failed("list nodes".into()))?;
     Ok(nodes.map_or_else(
         || vec![Finding::unseen("the nodes")],
         |nodes| judge::nodes(&nodes.items, &cluster.scope),
@@ -122,7 +123,7 @@ async fn nodes(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
 
 async fn namespace(cluster: &Cluster, name: &str) -> Result<Finding, PluginError> {
     let found = Api::<Namespace>::all(cluster.client.clone()).get(name).await;
-    let found = if_allowed(found).map_err(failed(format!("read namespace {name}")))?;
+    let found = if_allowed(found).map_err(cluster.failed(format!("read namespace {name}")))?;
     Ok(found.map_or_else(
         || Finding::unseen(&format!("namespace {name}")),
         |it| judge::namespace(&it, &cluster.scope),
@@ -132,7 +133,7 @@ async fn namespace(cluster: &Cluster, name: &str) -> Result<Finding, PluginError
 async fn holder(cluster: &Cluster) -> Result<Vec<Finding>, PluginError> {
     let (name, namespace) = (names::NAMESPACE_LEASE, &cluster.namespace);
     let found = Api::<Lease>::namespaced(cluster.client.clone(), namespace).get_opt(name).await;
-    let found = if_allowed(found).map_err(failed(format!("read the Lease {namespace}/{name}")))?;
+    let found = if_allowed(found).map_err(cluster.failed(format!("read the Lease {namespace}/{name}")))?;
     let seen = found.map(|lease| judge::holder(namespace, lease.as_ref(), Timestamp::now()));
     Ok(vec![
         seen.unwrap_or_else(|| Finding::unseen(&format!("the operator that holds namespace {namespace}"))),

@@ -6,10 +6,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::{Api, api::PostParams};
 
 use super::{
-    super::{
-        cluster::{Cluster, failed},
-        error::PluginError,
-    },
+    super::{cluster::Cluster, error::PluginError},
     finding::Finding,
     judge,
 };
@@ -63,6 +60,6 @@ pub(in super::super) async fn may(
     let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
     let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
     let answer = Api::all(cluster.client.clone()).create(&PostParams::default(), &review).await;
-    let answer = answer.map_err(failed("ask for your rights".into()))?;
+    let answer = answer.map_err(cluster.failed("ask for your rights".into()))?;
     Ok(answer.status.is_some_and(|status| status.allowed))
 }

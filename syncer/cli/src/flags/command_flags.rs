@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PathBufValueParser, TypedValueParser as _},
+};
 use clap_complete::Shell;
 use contract::Side;
 use syncer::path::RelPath;
@@ -14,7 +17,10 @@ use super::{
     param_flags::{DemandFlags, ParamFlags, WireFlags},
     take_flags::TakeFlags,
 };
-use crate::snapshot::{flags::SnapshotCommand, key_flags::KeyFlags};
+use crate::{
+    remote::place::here,
+    snapshot::{flags::SnapshotCommand, key_flags::KeyFlags},
+};
 
 /// The subcommand of `volferry snapshot`.
 #[derive(Debug, Args)]
@@ -135,10 +141,10 @@ impl From<BenchEnd> for Side {
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {
     /// The folder that has the files
-    #[arg(value_name = "SRC", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    #[arg(value_name = "SRC", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect", value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) source: Option<PathBuf>,
     /// The folder that the files go to
-    #[arg(value_name = "DST", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    #[arg(value_name = "DST", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect", value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) destination: Option<PathBuf>,
     /// Check the connection to a `volferry receive` that listens there; a receive with --once ends afterwards
     #[arg(long, value_name = "HOST:PORT", value_parser = peer_address, requires = "identity")]

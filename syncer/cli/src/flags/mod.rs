@@ -57,7 +57,8 @@ Exit codes:
   4  a guard refused the run, and nothing was changed. See --delete-limit, --expect-volume and
      --force
   5  the peer or the network was lost. The next run continues
-  6  an identity was refused, before anything was read";
+  6  an identity was refused, before anything was read
+  130  a second Ctrl-C stopped it at once (143: a second SIGTERM). The next run continues";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

@@ -118,6 +118,23 @@ impl EnrollPlace {
     }
 }
 
+/// A place on another machine where only one of this machine can be named.
+#[derive(Debug, Error)]
+#[error(
+    "it is on another machine, {0}\nhint: run this command there, as by ssh; write ./ before the name of a folder with a colon"
+)]
+pub(crate) struct NotHere(String);
+
+/// Returns the path of a folder of this machine, for commands that go to no other.
+pub(crate) fn here(typed: PathBuf) -> Result<PathBuf, NotHere> {
+    match Place::read(typed.clone()) {
+        Ok(Place::There(there)) if !typed.exists() => Err(NotHere(there.host.to_string_lossy().into_owned())),
+        Ok(Place::Service(service)) if !typed.exists() => Err(NotHere(service.host)),
+        // The command says what else is wrong with it.
+        _ => Ok(typed),
+    }
+}
+
 /// Why a place cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum PlaceError {

@@ -87,7 +87,11 @@ pub(super) fn run(flags: &ServeFlags, surroundings: Surroundings) -> ExitCode {
     match served {
         Ok(()) => ExitCode::Done,
         Err(error) => {
-            screen.say(&format!("error: {}\n", chain(&error)));
+            let hint = match &error {
+                ServeError::Rules(RulesError::Config(error)) => error.hint_of_service(),
+                _ => None,
+            };
+            screen.say(&format!("error: {}\n{}", chain(&error), hint.unwrap_or_default()));
             error.exit()
         }
     }

@@ -2,18 +2,22 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PathBufValueParser, TypedValueParser as _},
+};
 
 use super::{
     key_flags::KeyFlags,
     volume_flags::{VolumeFlags, path_in_snapshot},
 };
+use crate::remote::place::here;
 use syncer::path::RelPath;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportFlags {
     /// The folder where the volume is mounted, or s3://BUCKET/PREFIX
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) dir: PathBuf,
 
     #[command(flatten)]

@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PathBufValueParser, TypedValueParser as _},
+};
 
 use super::{
     key_flags::KeyFlags,
     volume_flags::{VolumeFlags, path_in_snapshot},
 };
+use crate::remote::place::here;
 use syncer::path::RelPath;
 
 #[derive(Debug, Args)]
@@ -34,7 +38,7 @@ pub(crate) struct LsFlags {
 #[derive(Debug, Args)]
 pub(crate) struct CatFlags {
     /// The folder where the volume is mounted, or s3://BUCKET/PREFIX
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) dir: PathBuf,
 
     #[command(flatten)]
@@ -52,7 +56,7 @@ pub(crate) struct CatFlags {
 #[derive(Debug, Args)]
 pub(crate) struct MountFlags {
     /// The folder where the volume is mounted
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) dir: PathBuf,
 
     /// The folder to mount at, outside of the volume

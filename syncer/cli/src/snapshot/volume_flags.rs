@@ -2,16 +2,21 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PathBufValueParser, TypedValueParser as _},
+};
 
 use syncer::path::{PathError, RelPath};
+
+use crate::remote::place::here;
 
 /// The volume that a command is about.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct VolumeFlags {
     /// The folder where the volume is mounted; or s3://BUCKET/PREFIX, but not for create, restore, status, stats,
     /// mount, import and log
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) dir: PathBuf,
 
     /// Print JSON on standard output; `volferry snapshot schema` describes it

@@ -46,5 +46,10 @@ fn a_file_that_is_no_report_is_named() {
         assert_eq!(refused.status.code(), Some(1));
         let error = String::from_utf8(refused.stderr).unwrap();
         assert!(error.contains(path.to_str().unwrap()) && error.contains(says), "{error}");
+        assert_eq!(
+            error.contains("hint: `volferry sync --report FILE`"),
+            says == "is not a report",
+            "{error}"
+        );
     }
 }
