@@ -1,13 +1,15 @@
 //! Finds the entries that cannot be made, because an excluded entry of another kind has their name: the rules exclude a
 //! directory but not the file of its name, or the reverse. The listings do not have what is excluded.
 
-use std::os::fd::AsFd as _;
+use std::{collections::HashSet, os::fd::AsFd as _};
 
 use rustix::fs::{AtFlags, statat};
 
 use super::planned::{Compared, PlannedDir, path_in};
 use crate::{
     compare_entries::Step,
+    entry::Kind,
+    path::RelPath,
     sys::{
         listed_name::{Holder, holder},
         root::Root,
@@ -36,6 +38,43 @@ pub(crate) fn leave_out_clashes(compared: &mut Compared, sink: &Tree, root: &Roo
     if !clashes.is_empty() {
         compared.dirs.retain(|dir| !clashes.iter().any(|clash| dir.path.starts_with(clash)));
         compared.clashes.append(&mut clashes);
+    }
+}
+
+/// Removes the steps of further names of files that are left out, which would become names of what the destination has
+/// in their places, and records them. Call it once links are settled.
+pub(crate) fn leave_out_links(compared: &mut Compared) {
+    let Compared { dirs, clashes, unlinked, .. } = compared;
+    if clashes.is_empty() && unlinked.is_empty() {
+        return;
+    }
+    let clashes: HashSet<&RelPath> = clashes.iter().collect();
+    let mut left_out: HashSet<RelPath> = unlinked.drain(..).collect();
+    for planned in dirs {
+        let mut links = Vec::new();
+        for (index, entry) in (0..).zip(&planned.listing) {
+            if let (Kind::HardLink { to }, Some(_)) = (entry.kind, planned.plan.step(index)) {
+                let path = path_in(&planned.path, entry.name);
+                if left_out.contains(&path) || RelPath::parse(to).is_ok_and(|to| is_below(to, &clashes)) {
+                    links.push(index);
+                    left_out.insert(path);
+                }
+            }
+        }
+        links.into_iter().for_each(|index| planned.plan.set_step(index, None));
+    }
+    unlinked.extend(left_out);
+    unlinked.sort_unstable();
+}
+
+/// Returns whether a path is one of these, or below one.
+fn is_below(mut path: RelPath, those: &HashSet<&RelPath>) -> bool {
+    loop {
+        match path.split_last() {
+            _ if those.contains(&path) => return true,
+            Some((dir, _)) => path = dir,
+            None => return false,
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Compares the source's listings with the sink's tree, and plans each directory.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+};
 
 use contract::RunParams;
 
@@ -14,7 +17,7 @@ use crate::{
     plan::{
         compare_params::{owners_filter, rules_of_root},
         moved_dirs::Moves,
-        planned::{Compared, PlannedDir, path_in},
+        planned::{Compared, PlannedDir, SparedEntries, holds_only_kept, path_in},
         relink_names,
         source_tree::SourceTree,
     },
@@ -186,11 +189,12 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             }
             self.descend(&visit, &listed, there, &plan)?;
             let (source, sink, meta) = (visit.source, visit.sink, visit.meta);
-            let planned =
+            let mut planned =
                 PlannedDir { source, sink, path: visit.path.clone(), meta, listing: listed.listing, plan };
             if !spared.is_nothing() || self.sink.has_mounts || self.policy.spares_foreign {
                 keep(&mut self.made, self.sink, &planned, spared, self.policy, self.monitor)?;
             }
+            spare_holders(&mut planned.plan, self.sink, there, &self.made.kept);
             self.dirs.push(planned);
         }
         Ok(())
@@ -282,6 +286,18 @@ fn spare_lost_found(plan: &mut DirPlan, there: &Dir) {
     if let Some((index, _)) = found.filter(|_| !plan.deletes.is_empty()) {
         plan.deletes.retain(|at| *at != index);
     }
+}
+
+/// Removes the deletes of folders that stay for what is in them, which is all excluded.
+fn spare_holders(plan: &mut DirPlan, sink: &Tree, there: &Dir, kept: &SparedEntries) {
+    if plan.deletes.is_empty() || kept.is_empty() {
+        return;
+    }
+    let dirs =
+        (0..).zip(&there.listing).filter(|(_, entry)| entry.kind == Kind::Dir).zip(there.first_child..);
+    let stays = |(_, child): &(_, DirId)| holds_only_kept(sink, kept, *child);
+    let staying: HashSet<u32> = dirs.filter(stays).map(|((index, _), _)| index).collect();
+    plan.deletes.retain(|index| !staying.contains(index));
 }
 
 /// Removes the deletes of sockets and of other jobs' destinations from a plan.

@@ -128,7 +128,7 @@ pub(crate) struct Compared {
     pub kept: SparedEntries,
     /// The entries that stay although the source does not have them, because of the mount that they are in.
     pub beyond: Mounts,
-    /// Names of files whose first name the owner of the sink's tree excludes.
+    /// Further names of files that are left out, because of what is excluded.
     pub unlinked: Vec<RelPath>,
     /// Entries of the source in whose places entries of other kinds stay, because they are excluded.
     pub clashes: Vec<RelPath>,
@@ -142,6 +142,11 @@ pub(crate) type SparedEntries = HashSet<(DirId, u32)>;
 #[derive(Debug, thiserror::Error)]
 #[error("a folder is there, and the run may not delete all that is in it")]
 pub(crate) struct NotEmptied;
+
+/// The error if a further name cannot be made of the entry that has this first one.
+#[derive(Debug, thiserror::Error)]
+#[error("it is a further name of {0}, which has not arrived")]
+pub(crate) struct NotArrived(pub RelPath);
 
 /// Returns whether a directory of the sink is empty, or will be after the deletes of a run that may `delete`.
 pub(crate) fn is_emptied(sink: &Tree, kept: &SparedEntries, id: DirId, delete: bool) -> bool {
@@ -323,6 +328,17 @@ impl Planned {
         let Self { head, compared, sink, .. } = self;
         let same_root = (head.root_meta, &head.root_attrs) == (sink.root_meta, &sink.root_attrs);
         !same_root || !compared.moves.is_empty() || compared.dirs.iter().any(|dir| !dir.is_idle())
+    }
+
+    /// Yields the entries that cannot be made, because the folders in their places cannot be emptied by a run that may
+    /// `delete`.
+    pub(crate) fn blocked_by_folders(&self, delete: bool) -> impl Iterator<Item = RelPath> + '_ {
+        let Self { compared, sink, .. } = self;
+        compared.dirs.iter().flat_map(move |dir| {
+            let folders = dir.replaced_in(sink);
+            let blocked = folders.filter(move |(_, id)| !is_emptied(sink, &compared.kept, *id, delete));
+            blocked.map(move |(name, _)| path_in(&dir.path, name))
+        })
     }
 
     /// Returns whether the plan changes or removes an entry below the root that the sink has.

@@ -4,7 +4,7 @@ use crate::{
     compare_entries::{Content, Policy, Step},
     destination::Settings,
     plan::{
-        clashes::leave_out_clashes,
+        clashes::{leave_out_clashes, leave_out_links},
         compare_contents::{SourceHashes, checker},
         compare_params::{of_same_root, policy},
         compare_trees::compare,
@@ -49,13 +49,11 @@ impl Onto<'_> {
         if let Some(root) = self.root {
             leave_out_clashes(&mut compared, sink, root);
         }
-        let why = "it is a hard link of a file that is excluded at the destination";
-        compared.unlinked.iter().for_each(|path| failures.add(path, "link", &why));
         // Each process of a shared run finds the same.
         if params.shard.is_none_or(|shard| shard.index == 0) {
             let why = "an excluded entry of another kind has its name at the destination: change the pattern or the \
                        size limit, or remove that entry";
-            compared.clashes.iter().for_each(|path| failures.add_late(path.clone(), "make", &why));
+            compared.clashes.iter().for_each(|path| failures.add(path, "make", &why));
         }
         Ok(compared)
     }
@@ -82,6 +80,9 @@ impl Onto<'_> {
             policy.content = Content::Compared;
         }
         compared.settle(sink, policy, monitor)?;
+        leave_out_links(compared);
+        let why = "it is a hard link of a file that is excluded at the destination, or has no place there";
+        compared.unlinked.iter().for_each(|path| failures.add(path, "link", &why));
         Ok(checked)
     }
 }

@@ -1,6 +1,6 @@
 //! Dry runs: scan, compare and check like a run, and then report every action instead of carrying it out.
 
-use contract::{DeleteTiming, Side, VolumeId};
+use contract::{Side, VolumeId};
 
 use crate::{
     destination::{ApplyError, Candidate, Settings, visible_attrs},
@@ -11,7 +11,7 @@ use crate::{
             self, expected_volume::check_volume, first_snapshot_room, free_space::Room,
             other_source::check_source, renamed_file,
         },
-        planned::{NotEmptied, Planned, below_replaced, deletes_in, is_emptied, path_in},
+        planned::{NotArrived, NotEmptied, Planned, below_replaced, deletes_in},
         run_state::Run,
         scan_params::{ScanTimes, scan_tree},
         single_file::Subject,
@@ -19,7 +19,7 @@ use crate::{
     session_error::SessionError,
     sink::{
         compare_run::Onto,
-        report_actions::{Judged, ReportActions, report_plan},
+        report_actions::{Judged, ReportActions, names_of_staying, report_plan},
         source_end::SourceEnd,
         verify_copy,
     },
@@ -144,23 +144,22 @@ impl<'a> DryTree<'a> {
         let Run { params, failures, counters, .. } = self.run;
         let Planned { head, compared, sink, .. } = plan;
         count_owners(self.destination.settings, head, sink, counters);
-        // Later failures do not keep back deletes that come first.
-        let deletes_first = params.delete_timing == DeleteTiming::Before && failures.count() == 0;
-        self.fail_replaced(plan);
-        let failed = failures.count();
-        let keeps_back = failed > 0 && !params.deletes_anyway();
-        if keeps_back {
+        let judged = Judged::of(plan, params, failures, self.destination.candidate.is_none());
+        let blocked = plan.blocked_by_folders(params.delete);
+        blocked.for_each(|path| failures.add(&path, "make way", &NotEmptied));
+        if judged.keeps_back {
             let deletes = |dir| {
-                if deletes_first {
+                if judged.deletes {
                     below_replaced(dir, sink, &compared.kept)
                 } else {
                     deletes_in(dir, sink, &compared.kept)
                 }
             };
-            counters.keep_back(compared.dirs.iter().map(deletes).sum(), failed);
+            counters.keep_back(compared.dirs.iter().map(deletes).sum(), failures.count());
         }
-        let is_new = self.destination.candidate.is_none();
-        let judged = Judged { is_new, keeps_back, deletes: !keeps_back || deletes_first };
+        for (path, first) in names_of_staying(plan, judged, params.delete) {
+            failures.add(&path, "link", &NotArrived(first));
+        }
         Ok(report_plan(plan, judged, params, self.destination.settings, counters, report)?)
     }
 
@@ -168,17 +167,6 @@ impl<'a> DryTree<'a> {
     fn guard(&self, plan: &Planned, room: Option<&Room>, known: u64) -> Result<Vec<String>, SessionError> {
         let Run { params, monitor, .. } = self.run;
         guards::check(params, plan, self.destination.root(), room, known, monitor)
-    }
-
-    /// Records a failure for each folder that cannot be replaced, because not all entries in it may be deleted.
-    fn fail_replaced(&self, Planned { compared, sink, .. }: &Planned) {
-        for dir in &compared.dirs {
-            for (name, id) in dir.replaced_in(sink) {
-                if !is_emptied(sink, &compared.kept, id, self.run.params.delete) {
-                    self.run.failures.add(&path_in(&dir.path, name), "make way", &NotEmptied);
-                }
-            }
-        }
     }
 
     /// Returns whether this process reports the actions for all processes that share the run.

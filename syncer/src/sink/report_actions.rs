@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, iter::Peekable, sync::atomic::Ordering::Relaxed};
 
-use contract::{Action, EntryKind, PlannedAction, RunParams};
+use contract::{Action, DeleteTiming, EntryKind, PlannedAction, RunParams};
 
 use crate::{
     compare_entries::{Policy, Step, differences},
@@ -13,7 +13,7 @@ use crate::{
     path::{self, RelPath},
     plan::{
         compare_params::{policy, same_meta},
-        planned::{Compared, MovedDir, Planned, PlannedDir, entries_below, is_emptied, path_in},
+        planned::{Compared, MovedDir, Planned, PlannedDir, entries_below, path_in},
     },
     report::Counters,
     session_error::SessionError,
@@ -42,6 +42,18 @@ pub(crate) struct Judged {
     pub deletes: bool,
 }
 
+impl Judged {
+    /// Judges a plan by the failures so far, and by those that are certain.
+    pub(crate) fn of(plan: &Planned, params: &RunParams, failures: &Failures, is_new: bool) -> Self {
+        let has_failed = failures.count() > 0;
+        let fails = has_failed || plan.blocked_by_folders(params.delete).next().is_some();
+        let keeps_back = fails && !params.deletes_anyway();
+        // Later failures do not keep back deletes that come first.
+        let deletes_first = params.delete_timing == DeleteTiming::Before && !has_failed;
+        Self { is_new, keeps_back, deletes: !keeps_back || deletes_first }
+    }
+}
+
 /// Reports the actions that a run is about to take, before it takes any. Later failures are named by the report.
 pub(crate) fn report_changes(
     plan: &Planned,
@@ -50,8 +62,7 @@ pub(crate) fn report_changes(
     failures: &Failures,
     report: &mut ReportActions<'_>,
 ) -> Result<(), SessionError> {
-    let keeps_back = failures.count() > 0 && !params.deletes_anyway();
-    let judged = Judged { is_new: false, keeps_back, deletes: !keeps_back };
+    let judged = Judged::of(plan, params, failures, false);
     // The run counts its actions when it carries them out.
     Ok(report_plan(plan, judged, params, settings, &Counters::default(), report)?)
 }
@@ -67,20 +78,56 @@ pub(crate) fn report_plan(
 ) -> Result<(), TransportError> {
     let Planned { compared, sink, .. } = plan;
     let policy = policy(params, settings);
-    let mut reporter = ActionReporter { params, settings, policy, counters, reported: Vec::new(), report };
+    let mut reporter = ActionReporter { settings, policy, counters, reported: Vec::new(), report };
     reporter.root(judged.is_new, plan)?;
+    let mut staying = entries_that_stay(plan, judged.keeps_back, params.delete);
+    staying.extend(names_of_staying(plan, judged, params.delete).into_iter().map(|(path, _)| path));
     for dir in &compared.dirs {
-        let staying = reporter.staying(dir, plan, judged.keeps_back);
-        reporter.steps(dir, compared, sink, &staying)?;
+        // What is brought for a folder that does not get its place is dropped.
+        let is_dropped = staying.contains(&dir.path);
+        let below = dir.listing.iter().filter(|entry| is_dropped && entry.kind == Kind::Dir);
+        staying.extend(below.map(|entry| path_in(&dir.path, entry.name)));
+        if !is_dropped {
+            reporter.steps(dir, compared, sink, &staying)?;
+        }
     }
     for dir in compared.dirs.iter().filter(|_| judged.deletes) {
-        reporter.deletes(dir, compared, sink, params.delete && !judged.keeps_back)?;
+        reporter.deletes(dir, compared, sink, params.delete && !judged.keeps_back, &staying)?;
     }
     reporter.flush()
 }
 
+/// Returns the paths of entries that stay, although the plan replaces them, because deletes are kept back or may not
+/// take all that is in a folder.
+fn entries_that_stay(plan: &Planned, keeps_back: bool, delete: bool) -> HashSet<RelPath> {
+    let Planned { compared, sink, .. } = plan;
+    let mut staying: HashSet<RelPath> = plan.blocked_by_folders(delete).collect();
+    for dir in compared.dirs.iter().filter(|_| keeps_back) {
+        let full = |id| entries_below(sink, id, &compared.kept) > 0;
+        let folders = dir.replaced_in(sink).filter(|(_, id)| full(*id)).map(|(name, _)| name);
+        let by_folders = |(step, entry): &(Step, Entry<'_>)| {
+            matches!(step, Step::Replace { .. }) && entry.kind == Kind::Dir
+        };
+        let others = dir.steps().filter(by_folders).map(|(_, entry)| entry.name);
+        staying.extend(folders.chain(others).map(|name| path_in(&dir.path, name)));
+    }
+    staying
+}
+
+/// Returns the further names of entries whose first one does not get its place, because a folder stays there: each with
+/// the first.
+pub(crate) fn names_of_staying(plan: &Planned, judged: Judged, delete: bool) -> Vec<(RelPath, RelPath)> {
+    let staying = entries_that_stay(plan, judged.keeps_back, delete);
+    let dirs = plan.compared.dirs.iter().filter(|_| !staying.is_empty());
+    let names = dirs.flat_map(|dir| dir.steps().map(move |(_, entry)| (&dir.path, entry)));
+    let firsts = names.filter_map(|(dir, entry)| {
+        let Kind::HardLink { to } = entry.kind else { return None };
+        Some((path_in(dir, entry.name), RelPath::parse(to).ok()?))
+    });
+    firsts.filter(|(_, first)| staying.contains(first)).collect()
+}
+
 struct ActionReporter<'a> {
-    params: &'a RunParams,
     settings: Settings,
     policy: Policy,
     counters: &'a Counters,
@@ -133,30 +180,20 @@ impl ActionReporter<'_> {
         if self.reported.is_empty() { Ok(()) } else { (self.report)(std::mem::take(&mut self.reported)) }
     }
 
-    /// Returns the names of the folders that are not replaced, although the plan replaces them.
-    fn staying<'p>(
-        &self,
-        dir: &'p PlannedDir,
-        Planned { compared, sink, .. }: &'p Planned,
-        keeps_back: bool,
-    ) -> HashSet<&'p [u8]> {
-        let stays = |id| {
-            let is_kept = keeps_back && entries_below(sink, id, &compared.kept) > 0;
-            is_kept || !is_emptied(sink, &compared.kept, id, self.params.delete)
-        };
-        dir.replaced_in(sink).filter(|(_, id)| stays(*id)).map(|(name, _)| name).collect()
-    }
-
-    /// Reports the steps of a directory, except for the replacement of `staying` folders.
+    /// Reports the steps of a directory, except for those that would replace `staying` ones.
     fn steps(
         &mut self,
         dir: &PlannedDir,
         compared: &Compared,
         sink: &Tree,
-        staying: &HashSet<&[u8]>,
+        staying: &HashSet<RelPath>,
     ) -> Result<(), TransportError> {
         let mut there = dir.sink.map(|id| sink.dirs[id as usize].listing.iter().peekable());
-        for (step, entry) in dir.steps().filter(|(_, entry)| !staying.contains(entry.name)) {
+        for (step, entry) in dir.steps() {
+            let path = path_in(&dir.path, entry.name);
+            if staying.contains(&path) {
+                continue;
+            }
             let action = match step {
                 Step::Create => Action::Create,
                 Step::Replace { .. } => Action::Replace,
@@ -167,7 +204,6 @@ impl ActionReporter<'_> {
                 Kind::File { size } if step != Step::Meta => size,
                 _ => 0,
             };
-            let path = path_in(&dir.path, entry.name);
             match compared.moves.get(&path).filter(|_| entry.kind == Kind::Dir) {
                 Some(moved) => self.push_move(moved, &path)?,
                 None => {
@@ -190,6 +226,7 @@ impl ActionReporter<'_> {
         compared: &Compared,
         sink: &Tree,
         delete: bool,
+        staying: &HashSet<RelPath>,
     ) -> Result<(), TransportError> {
         let Some(id) = dir.sink else { return Ok(()) };
         let replaced = if delete { dir.replaced_dirs() } else { Default::default() };
@@ -200,7 +237,7 @@ impl ActionReporter<'_> {
             let goes = deletes.next_if(|&&at| at == index).is_some();
             let path = path_in(&dir.path, entry.name);
             let mut empties = true;
-            if is_dir && (goes || replaced.contains(entry.name)) {
+            if is_dir && (goes || replaced.contains(entry.name) && !staying.contains(&path)) {
                 empties = self.deletes_below(child, &path, compared, sink)?;
             }
             if goes && empties {

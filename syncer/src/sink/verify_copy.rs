@@ -13,7 +13,7 @@ use crate::{
         compare_contents::Checker,
         compare_params::policy,
         compare_trees::compare,
-        planned::{Checked, Compared, PlannedDir, SparedEntries, holds_only_kept, path_in},
+        planned::{Checked, Compared, PlannedDir, path_in},
         run_state::Run,
         scan_params::{ScanTimes, scan_tree},
         single_file::Subject,
@@ -145,7 +145,7 @@ pub(crate) fn notes(shard: Option<Shard>, entries: u64, differences: u64, change
 
 /// Records every difference as a failure, and returns their number.
 pub(crate) fn report(compared: &Compared, sink: &Tree, failures: &Failures) -> u64 {
-    compared.dirs.iter().map(|dir| steps(dir, failures) + surplus(dir, sink, &compared.kept, failures)).sum()
+    compared.dirs.iter().map(|dir| steps(dir, failures) + surplus(dir, sink, failures)).sum()
 }
 
 fn steps(dir: &PlannedDir, failures: &Failures) -> u64 {
@@ -163,19 +163,14 @@ fn steps(dir: &PlannedDir, failures: &Failures) -> u64 {
     dir.plan.steps.len() as u64
 }
 
-/// Records the entries that only the destination has and that the run would have deleted, and returns their number. A
-/// folder that a run leaves because of what is kept in it is none of them.
-fn surplus(dir: &PlannedDir, sink: &Tree, kept: &SparedEntries, failures: &Failures) -> u64 {
+/// Records the entries that only the destination has and that the run would have deleted, and returns their number.
+fn surplus(dir: &PlannedDir, sink: &Tree, failures: &Failures) -> u64 {
     let Some(id) = dir.sink else { return 0 };
     let mut deletes = dir.plan.deletes.iter().peekable();
-    let (mut count, mut child) = (0, sink.dirs[id as usize].first_child);
     for (index, entry) in (0..).zip(&sink.dirs[id as usize].listing) {
-        let is_dir = entry.kind == Kind::Dir;
-        if deletes.next_if(|&&at| at == index).is_some() && !(is_dir && holds_only_kept(sink, kept, child)) {
+        if deletes.next_if(|&&at| at == index).is_some() {
             failures.add(&path_in(&dir.path, entry.name), "verify", &"the source does not have it");
-            count += 1;
         }
-        child += u32::from(is_dir);
     }
-    count
+    dir.plan.deletes.len() as u64
 }

@@ -16,7 +16,8 @@ use super::owner_names::owner;
 pub(crate) struct ParamFlags {
     /// Print the actions of the run, one line for each on standard output, and change nothing
     ///
-    /// With --progress json the lines are JSON. The guards judge the run as they would judge a real one.
+    /// With --progress json the lines are JSON. The guards judge the run as they would judge a real one. A file of SRC
+    /// that cannot be read shows in the real one only.
     #[arg(short = 'n', long)]
     dry_run: bool,
 
@@ -231,6 +232,8 @@ pub(crate) struct ParamFlags {
     chown: Option<Chown>,
 
     /// Do not keep permission bits
+    ///
+    /// New files get 644 and new folders 755, less the umask, also where the source's are private.
     #[arg(long, help_heading = "Attributes")]
     no_permissions: bool,
 

@@ -22,6 +22,17 @@ fn assert_kept(flag: &str, aspects: Aspects) {
 }
 
 #[test]
+fn new_files_whose_permissions_are_not_kept_get_no_more_than_the_umask_lets() {
+    let pair = Pair::new(Way::Local);
+    tree::file(&pair.source.join("file"), b"content");
+    let mut run = Command::new("sh");
+    run.args(["-c", "umask 077 && exec \"$@\"", "sh"]).arg(program());
+    run.args(["sync", "--no-permissions"]).args([&pair.source, &pair.destination]);
+    assert!(run.status().unwrap().success());
+    assert_eq!(fs::metadata(pair.destination.join("file")).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn owners_are_left_alone_where_they_are_not_wanted() {
     assert_kept("--ownership=never", Aspects { owners: false, ..COPY });
 }

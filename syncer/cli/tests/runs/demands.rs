@@ -82,14 +82,20 @@ fn what_the_receiving_end_excludes_is_neither_written_nor_deleted() {
 #[test]
 fn a_link_of_a_file_that_the_receiving_end_excludes_is_named_and_not_made() {
     let pair = pair();
-    fs::hard_link(pair.source.join("kept"), pair.source.join("linked")).unwrap();
+    ["linked", "third", "zeroth"]
+        .iter()
+        .for_each(|name| fs::hard_link(pair.source.join("kept"), pair.source.join(name)).unwrap());
+    tree::file(&pair.destination.join("zeroth"), b"theirs");
+    fs::hard_link(pair.destination.join("zeroth"), pair.destination.join("third")).unwrap();
     let (source, sink) = run(&pair, &["--exclude=kept"]);
     source.assert_exit(ExitCode::Partial);
     sink.assert_exit(ExitCode::Partial);
     assert_eq!(fs::read(pair.destination.join("kept")).unwrap(), b"old");
     assert!(!pair.destination.join("linked").exists());
+    assert_eq!(fs::read(pair.destination.join("third")).unwrap(), b"theirs");
     let Some(Event::Finished(report)) = sink.events.last() else { panic!("no report: {:?}", sink.events) };
-    assert_eq!(report.failures[0].path, "linked");
+    let failed: Vec<_> = report.failures.iter().map(|failure| &*failure.path).collect();
+    assert_eq!(failed, ["linked", "third", "zeroth"]);
 }
 
 /// Makes the source of a pair anew under its name, with the defaults of its application.

@@ -345,3 +345,40 @@ fn a_name_of_a_file_that_did_not_arrive_leads_to_no_other_file() {
         pair.sync("once it can be read");
     }
 }
+
+#[test]
+fn a_further_name_is_never_one_of_what_has_the_place_of_the_first() {
+    for way in Way::ALL {
+        for there in ["nothing", "another file", "names of another file"] {
+            let pair = Pair::new(way);
+            tree::file(&pair.source.join("a"), b"content");
+            ["y", "z"]
+                .iter()
+                .for_each(|name| fs::hard_link(pair.source.join("a"), pair.source.join(name)).unwrap());
+            tree::pipe(&pair.destination.join("a"));
+            match there {
+                "another file" => tree::file(&pair.destination.join("z"), b"other"),
+                "names of another file" => {
+                    tree::file(&pair.destination.join("y"), b"other");
+                    fs::hard_link(pair.destination.join("y"), pair.destination.join("z")).unwrap();
+                }
+                _ => {}
+            }
+            let before = Snapshot::of(&pair.destination);
+            let flags = ["--no-specials", "--delete", "--delete-limit=100"];
+            for flags in [&[&flags[..], &["--dry-run"]].concat()[..], &flags] {
+                let run = pair.run_to(ExitCode::Partial, flags);
+                let failures = &run.report().failures;
+                let of: Vec<_> = failures.iter().map(|it| (&*it.path, &*it.operation)).collect();
+                assert_eq!(of, [("a", "make"), ("y", "link"), ("z", "link")], "{way:?}, {there}");
+                let work = run.report().work;
+                assert_eq!((work.files_created, work.files_updated), (0, 0), "{way:?}, {there}");
+            }
+            let after = Snapshot::of(&pair.destination);
+            assert_eq!(after.paths(), before.paths(), "{way:?}, {there}");
+            assert!(
+                before.paths().iter().all(|path| before.at(path.as_bytes()) == after.at(path.as_bytes()))
+            );
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! A run that fails in part deletes nothing, and reports that.
 
-use crate::common::prelude::*;
+use crate::{common::prelude::*, rehearsals::told};
 
 /// Makes a pair in step, whose source then loses four entries (a file takes the name of one folder) and gets a file
 /// that cannot be read.
@@ -150,6 +150,40 @@ fn a_folder_that_may_not_be_emptied_stays_whole_as_a_dry_run_says() {
             assert_eq!(foretold.report().failures, run.report().failures, "{way:?}");
             assert!(pair.destination.join("folder/file").exists(), "{way:?}, {flags:?}");
             assert!(pair.destination.join("spared/file").exists(), "{way:?}, {flags:?}");
+        }
+    }
+}
+
+#[test]
+fn a_further_name_of_an_entry_that_a_folder_keeps_out_is_named_as_a_dry_run_does() {
+    for way in Way::ALL {
+        let pair = Pair::new(way);
+        for dir in ["a", "z"] {
+            fs::create_dir(pair.destination.join(dir)).unwrap();
+            tree::file(&pair.destination.join(dir).join("file"), b"content");
+        }
+        tree::file(&pair.destination.join("a/kept.tmp"), b"content");
+        tree::file(&pair.destination.join("extra"), b"content");
+        tree::file(&pair.source.join("a"), b"a file here");
+        ["y", "z"]
+            .iter()
+            .for_each(|name| fs::hard_link(pair.source.join("a"), pair.source.join(name)).unwrap());
+        let before = Snapshot::of(&pair.destination);
+        for more in [&[][..], &["--delete-anyway", "--exclude=/extra"]] {
+            let flags = [&DELETE[..], &["--exclude=*.tmp", "-v"], more].concat();
+            for flags in [&[&flags[..], &["--dry-run"]].concat(), &flags] {
+                let run = pair.run_to(ExitCode::Partial, flags);
+                let failures = &run.report().failures;
+                let of: Vec<_> = failures.iter().map(|it| (&*it.path, &*it.operation)).collect();
+                assert_eq!(of, [("a", "make way"), ("y", "link"), ("z", "link")], "{way:?}, {flags:?}");
+                assert_eq!(
+                    told(&run).iter().filter(|it| it.path != ".").count(),
+                    0,
+                    "{flags:?}: {:?}",
+                    told(&run)
+                );
+            }
+            assert_eq!(Snapshot::of(&pair.destination).paths(), before.paths(), "{way:?}, {more:?}");
         }
     }
 }

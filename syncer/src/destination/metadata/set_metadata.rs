@@ -28,9 +28,6 @@ use crate::{
 /// Marks the mode that a directory gets back where permissions are not kept: without it, 0 stands for no mode.
 pub(crate) const KEPT: u16 = 0o10000;
 
-/// The mode that a new file gets where permissions are not kept.
-const DEFAULT_FILE_MODE: u16 = 0o644;
-
 /// Sets the metadata of an open file that is not visible yet. With `inherits`, it may have inherited attributes from
 /// its directory.
 pub(crate) fn set_open_file(
@@ -203,7 +200,11 @@ pub(crate) fn file_mode(
 
 /// Returns the mode of a file whose name is new.
 pub(crate) fn new_file_mode(settings: Settings, wanted: &Meta) -> u16 {
-    if settings.permissions { settings.mode_of(Kind::File { size: 0 }, wanted) } else { DEFAULT_FILE_MODE }
+    if settings.permissions {
+        settings.mode_of(Kind::File { size: 0 }, wanted)
+    } else {
+        settings.new_file_mode
+    }
 }
 
 /// Sets the metadata of a directory, its attributes only if there are `wanted_attrs`. Where permissions are not kept, a

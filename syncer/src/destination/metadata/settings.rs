@@ -12,6 +12,9 @@ use crate::{
     tree::kept_times::KeptTimes,
 };
 
+/// The mode of new files, as far as the umask lets.
+const DEFAULT_FILE_MODE: u16 = 0o644;
+
 /// The kinds of metadata that are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -23,6 +26,8 @@ pub struct Settings {
     pub count_owners: bool,
     /// Whether permission bits are set.
     pub permissions: bool,
+    /// The mode of new files where permissions are not kept, less what the process's umask takes away.
+    pub new_file_mode: u16,
     /// Whether modification times are set.
     pub times: bool,
     /// The times that the destination's file system can keep.
@@ -56,6 +61,7 @@ impl Settings {
             user: Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() },
             count_owners,
             permissions: preserve.permissions,
+            new_file_mode: if preserve.permissions { 0 } else { DEFAULT_FILE_MODE & !umask() },
             times: preserve.times,
             kept_times: KeptTimes::ALL,
             holes: preserve.sparse,
@@ -80,4 +86,12 @@ impl Settings {
         let classes = wanted.attrs.classes().and(self.attrs);
         owner || set_ids || classes.contains(Classes::CAPABILITY)
     }
+}
+
+/// Returns the rights that the process's umask takes from new files, all but the owner's where it is not known. To ask
+/// the kernel would change it for a moment.
+fn umask() -> u16 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u16::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
 }

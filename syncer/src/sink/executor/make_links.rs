@@ -6,12 +6,14 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
+use rustix::fs::{AtFlags, FileType, statat};
+
 use crate::{
     compare_entries::Step,
     destination::EntryAt,
     entry::{Entry, Kind, Owner},
     path::RelPath,
-    plan::planned::{PlannedDir, path_in},
+    plan::planned::{NotArrived, NotEmptied, PlannedDir, entries_below, is_emptied, path_in},
     session_error::SessionError,
     sink::executor::{Executor, HardLink},
     sys::root::Root,
@@ -88,7 +90,7 @@ impl Executor<'_> {
         }
         // What was left out of the plan because of a failure has no step.
         if self.run.failures.has(path) && leaders.step(dir, name) != Some(Step::Meta) {
-            return Err(io::Error::other(format!("it is a further name of {path}, which has not arrived")));
+            return Err(io::Error::other(NotArrived(path.clone())));
         }
         Ok(())
     }
@@ -96,7 +98,7 @@ impl Executor<'_> {
     /// Makes the hard links of the whole plan to files that replace folders, once these are in place.
     pub(crate) fn link_to_replaced(&self, planned: &[PlannedDir]) -> Result<(), SessionError> {
         let replaced = paths_of_replaced(planned);
-        if replaced.is_empty() || self.kept_back {
+        if replaced.is_empty() {
             return Ok(());
         }
         let mut leaders = Leaders::new(planned, self.sink);
@@ -129,16 +131,25 @@ impl Executor<'_> {
     ) -> io::Result<()> {
         let destination = self.destination;
         let fd = destination.known_dir(&dir.path, self.inode_of(dir))?;
+        let (from, target) = to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+        self.check_leader(to, &from, target, leaders)?;
+        let from_dir = destination.dir(&from)?;
+        let first = statat(&from_dir, target, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(first.st_mode).is_dir() {
+            return Err(io::Error::other(NotArrived(to.clone())));
+        }
         if step == (Step::Replace { was_dir: true })
             && let Some(folder) = self.sink_child(dir, entry.name)
         {
+            let is_kept_back = self.kept_back && entries_below(self.sink, folder, self.kept) > 0;
+            if is_kept_back || !is_emptied(self.sink, self.kept, folder, self.run.params.delete) {
+                return Err(io::Error::other(NotEmptied));
+            }
             self.empty_folder(self.entry_at(fd.as_fd(), &dir.path, entry.name), folder)?;
         }
-        let (from, target) = to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
-        self.check_leader(to, &from, target, leaders)?;
         let owner = leaders.owner(&from, target);
         let at = self.entry_at(fd.as_fd(), &dir.path, entry.name).planned_as_new(step == Step::Create);
-        destination.link(destination.dir(&from)?.as_fd(), target, owner, at)
+        destination.link(from_dir.as_fd(), target, owner, at)
     }
 }
 
