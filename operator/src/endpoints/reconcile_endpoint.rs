@@ -255,8 +255,8 @@ fn refusal(error: &ApplyError) -> Option<Fault> {
     REFUSALS.contains(&answer.code).then(|| Fault::new(Reason::ChildRefused, message))
 }
 
-/// Returns the node that the endpoint's pod has to run on, because another pod uses the claim there, or did when the pod
-/// was made: what others do does not restart it.
+/// Returns the node that the endpoint's pod has to run on, because another pod uses the claim there, or did when the
+/// pod was made: what others do does not restart it.
 async fn pinned(
     context: &Context,
     endpoint: &SyncEndpoint,

@@ -99,8 +99,8 @@ pub fn owes_after(run: &ActiveRun, hooks: &Hooks) -> bool {
     hooks.after.is_some() && is_opened(run)
 }
 
-/// Returns whether a SyncJob's status knows nothing of a run that has yet to run its hook `after`, as after somebody has
-/// erased or replaced the status. The run's own record still has the debt.
+/// Returns whether a SyncJob's status knows nothing of a run that has yet to run its hook `after`, as after somebody
+/// has erased or replaced the status. The run's own record still has the debt.
 pub fn is_forgotten(run: &SyncRun, status: &SyncJobStatus) -> bool {
     let is_named = |id: &str| run.metadata.name.as_deref() == Some(id);
     let is_active = status.active_run.as_ref().is_some_and(|active| is_named(&active.id));

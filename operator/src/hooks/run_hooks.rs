@@ -84,8 +84,8 @@ pub(crate) async fn release(
 }
 
 /// Ends runs that still have to run their hook `after` although their SyncJob is gone or its status has lost them, each
-/// in its own task. `found` is the SyncJob that has the name now. Returns whether a run is one of that SyncJob, of which
-/// none may begin before.
+/// in its own task. `found` is the SyncJob that has the name now. Returns whether a run is one of that SyncJob, of
+/// which none may begin before.
 pub(crate) fn end_orphans(context: &Context, namespace: &str, job: &str, found: Option<&SyncJob>) -> bool {
     let uid = found.and_then(|found| found.metadata.uid.as_deref());
     let status = found.and_then(|found| found.status.clone()).unwrap_or_default();
@@ -142,7 +142,7 @@ async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &Syn
     hooks.settle(run);
 }
 
-/// Returns whether the API server has the SyncJob of a run itself, and no other of its name, and its status has the run.
+/// Returns whether the API server has the SyncJob of a run itself, and no other of its name, whose status has the run.
 async fn is_known(client: &Client, namespace: &str, run: &SyncRun) -> kube::Result<bool> {
     let SyncJobReference { name, uid, .. } = &run.spec.sync_job;
     let found = Api::<Guarded>::namespaced(client.clone(), namespace).get_opt(name).await?;

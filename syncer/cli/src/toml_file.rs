@@ -25,8 +25,7 @@ impl ConfigFileError {
     /// Returns what to do next where the configuration of a service cannot be read.
     pub(crate) fn hint_of_service(&self) -> Option<&'static str> {
         matches!(self, Self::Unreadable { .. }).then_some(
-            "hint: name the file of the service's configuration, as `volferry serve FILE` or --config FILE; `volferry help serve` has \
-             an example\n",
+            "hint: name the file of the service's configuration, as `volferry serve FILE` or --config FILE\n",
         )
     }
 }
