@@ -166,8 +166,8 @@ impl<'a> DryTree<'a> {
 
     /// Has the guards check the plan, given the number of entries that could not be listed or read.
     fn guard(&self, plan: &Planned, room: Option<&Room>, known: u64) -> Result<Vec<String>, SessionError> {
-        let Run { params, monitor, .. } = self.run;
-        guards::check(params, plan, self.destination.root(), room, known, monitor)
+        let Run { params, monitor, restores_in_place: in_place, .. } = self.run;
+        guards::check(params, plan, self.destination.root(), room, known, *in_place, monitor)
     }
 
     /// Records a failure for each folder that cannot be replaced, because not all entries in it may be deleted.
