@@ -132,10 +132,8 @@ impl SourceEnd for StoredSource<'_> {
         Ok(ScannedTrees { head: self.head(&sink)?, sink })
     }
 
-    /// Returns nothing for a restore in place, which no guard holds back.
     fn room(&self, root: &Root) -> Option<Room> {
-        let Restore { store, before, .. } = self.restore;
-        let room = Room::of(root, Some(store.dir())).filter(|_| !before.in_place)?;
+        let room = Room::of(root, Some(self.restore.store.dir()))?;
         Some(room.with_holes(self.holes.get().copied().unwrap_or_default()))
     }
 

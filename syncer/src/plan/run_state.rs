@@ -17,6 +17,8 @@ pub(crate) struct Run<'a> {
     pub counters: Counters,
     /// Whether a volume is brought back to its own snapshot: what no snapshot has, or another job's, is not deleted.
     pub restores_in_place: bool,
+    /// Whether only some paths are restored: names of a file outside of them keep its data and its metadata.
+    pub restores_paths: bool,
     /// The plan that was shown, if only that may be carried out.
     pub expected_plan: Option<&'a PlanId>,
     notes: Mutex<Vec<String>>,
@@ -31,6 +33,7 @@ impl<'a> Run<'a> {
             failures,
             counters,
             restores_in_place: false,
+            restores_paths: false,
             expected_plan: None,
             notes: Mutex::default(),
         }

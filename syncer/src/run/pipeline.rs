@@ -139,6 +139,7 @@ fn change(
     sink.expect_plan(plan)?;
     if let Some(before) = source.before_changes() {
         run.note(sink.record(before, plan)?);
+        sink.guard_room_left(before, plan, source.room(sink.root()).as_ref())?;
     }
     let mut changes = sink.begin(plan)?;
     // 6. Transfer the content of files.

@@ -113,6 +113,7 @@ impl Restore<'_> {
         let params = as_trusted(self.snapshot, params);
         let mut run = Run::new(&params, watch.monitor());
         run.restores_in_place = self.before.in_place;
+        run.restores_paths = !self.paths.iter().any(RelPath::is_root);
         run.expected_plan = self.plan.as_ref();
         run.note(note);
         let unread = "files of the snapshot's size and time were not compared by content: -c does that";

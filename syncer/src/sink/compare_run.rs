@@ -1,20 +1,27 @@
 //! Compares both trees of a run: their listings, and then contents where metadata is not enough.
 
+use std::collections::HashMap;
+
+use rustix::fs::{AtFlags, Stat};
+
 use crate::{
     compare_entries::{Content, Policy, Step},
     destination::Settings,
+    entry::Kind,
+    measure::monitor::Monitor,
+    path::RelPath,
     plan::{
         clashes::{leave_out_clashes, leave_out_links},
         compare_contents::{SourceHashes, checker},
         compare_params::{of_same_root, policy},
         compare_trees::compare,
         moved_dirs::may_move,
-        planned::{Checked, Compared},
+        planned::{Checked, Compared, PlannedDir, path_in},
         run_state::Run,
         single_file::Subject,
         source_tree::SourceTree,
     },
-    session_error::SessionError,
+    session_error::{SessionError, go_on},
     source::source_file::Origin,
     sys::root::Root,
     tree::Tree,
@@ -74,6 +81,9 @@ impl Onto<'_> {
             )?,
             None => Checked::default(),
         };
+        if let Some(root) = self.root.filter(|_| self.run.restores_paths) {
+            write_shared_anew(&mut compared.dirs, sink, root, monitor)?;
+        }
         let mut policy = policy(params, self.settings);
         // Contents are compared by now, so settling may take no further file for equal.
         if policy.content == Content::Verified {
@@ -85,4 +95,30 @@ impl Onto<'_> {
         compared.unlinked.iter().for_each(|path| failures.add(path, "link", &why));
         Ok(checked)
     }
+}
+
+/// Plans to write files anew that would get other metadata and have names that the run leaves out, so that those keep
+/// theirs.
+fn write_shared_anew(
+    dirs: &mut [PlannedDir],
+    sink: &Tree,
+    root: &Root,
+    monitor: &Monitor,
+) -> Result<(), SessionError> {
+    let names: HashMap<&RelPath, usize> =
+        sink.groups.iter().map(|group| (&group.leader, group.members.len())).collect();
+    for dir in dirs.iter_mut().filter(|dir| dir.sink.is_some()) {
+        let (mut shared, held) = (Vec::new(), root.dir(&dir.path).ok());
+        for (index, entry) in (0..).zip(&dir.listing) {
+            go_on(monitor)?;
+            if dir.plan.step(index) == Some(Step::Meta) && matches!(entry.kind, Kind::File { .. }) {
+                let known = names.get(&path_in(&dir.path, entry.name)).copied().unwrap_or(1);
+                let stat = |held| rustix::fs::statat(held, entry.name, AtFlags::SYMLINK_NOFOLLOW).ok();
+                let has_more = |stat: &Stat| stat.st_nlink as usize > known;
+                shared.extend(held.as_ref().and_then(stat).filter(has_more).map(|_| index));
+            }
+        }
+        shared.into_iter().for_each(|index| dir.plan.set_step(index, Some(Step::Update)));
+    }
+    Ok(())
 }

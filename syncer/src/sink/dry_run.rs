@@ -165,8 +165,8 @@ impl<'a> DryTree<'a> {
 
     /// Has the guards check the plan, given the number of entries that could not be listed or read.
     fn guard(&self, plan: &Planned, room: Option<&Room>, known: u64) -> Result<Vec<String>, SessionError> {
-        let Run { params, monitor, .. } = self.run;
-        guards::check(params, plan, self.destination.root(), room, known, monitor)
+        let Run { params, monitor, restores_in_place: in_place, .. } = self.run;
+        guards::check(params, plan, self.destination.root(), room, known, *in_place, monitor)
     }
 
     /// Returns whether this process reports the actions for all processes that share the run.

@@ -115,9 +115,9 @@ impl TreeSink<'_> {
     /// Refuses a plan that must not be carried out. `room` is the room at the destination, if it is known. Returns
     /// notes for the report.
     pub(crate) fn guard(&self, plan: &Planned, room: Option<&Room>) -> Result<Vec<String>, SessionError> {
-        let Run { params, failures, monitor, .. } = self.run;
+        let Run { params, failures, monitor, restores_in_place: in_place, .. } = self.run;
         let (root, path) = (self.destination.root(), self.subject.place.path());
-        let mut notes = guards::check(params, plan, Some(root), room, failures.count(), monitor)?;
+        let mut notes = guards::check(params, plan, Some(root), room, failures.count(), *in_place, monitor)?;
         notes.extend(renamed_file::check_renamed(self.subject, params, &plan.compared)?);
         let room_note = first_snapshot_room::note(root, &path, params.demands.snapshot.as_ref(), plan);
         room_note.iter().for_each(|note| tracing::warn!(target: NOTES, "{note}"));
@@ -158,6 +158,17 @@ impl TreeSink<'_> {
         } else {
             Ok(None)
         }
+    }
+
+    /// Refuses a restore in place for which the record of the state before has left too little `room`.
+    pub(crate) fn guard_room_left(
+        &self,
+        before: &Before,
+        plan: &Planned,
+        room: Option<&Room>,
+    ) -> Result<(), SessionError> {
+        let room = room.filter(|_| before.in_place);
+        guards::check_room_left(self.run.params, plan, room, self.run.monitor)
     }
 
     /// Begins the changes.

@@ -101,16 +101,24 @@ pub(super) fn diff(store: Looked<'_>, flags: &DiffFlags) -> Result<ExitCode, Sna
     }
     let mut changes = Vec::new();
     let mut shown = Ok(());
-    diff_nodes(store.objects, before.as_ref(), after.as_ref(), &flags.path, &mut |change, path, node| {
-        if flags.volume.json {
-            changes.push(ChangeJson::new(change, path, node));
-        } else {
-            say(&format!("{} {path}\n", change.sign()));
-            if flags.content && change != Change::Metadata && shown.is_ok() {
-                shown = text_diff::text_diff(store.objects, one, other, path).map(|text| say(&text));
+    let snapshots = [one, other];
+    diff_nodes(
+        store.objects,
+        snapshots,
+        before.as_ref(),
+        after.as_ref(),
+        &flags.path,
+        &mut |change, path, node| {
+            if flags.volume.json {
+                changes.push(ChangeJson::new(change, path, node));
+            } else {
+                say(&format!("{} {path}\n", change.sign()));
+                if flags.content && change != Change::Metadata && shown.is_ok() {
+                    shown = text_diff::text_diff(store.objects, one, other, path).map(|text| say(&text));
+                }
             }
-        }
-    })?;
+        },
+    )?;
     shown?;
     if flags.volume.json {
         say_json(&changes);

@@ -107,6 +107,10 @@ fn copy(flags: &CopyFlags) -> Result<CopiedBucket, NotCopied> {
     let selection = match &flags.since {
         _ if flags.all => CopySelection::All,
         Some(since) => CopySelection::Since(since.clone()),
+        None if flags.ids.is_empty() => {
+            let message = "name the snapshots to copy: by ID, such as `latest`, --all, or --since ID for those after one";
+            return Err(SnapshotError::Invalid(message.into()).into());
+        }
         None => CopySelection::Named(flags.ids.clone()),
     };
     match (bucket_site::url_of(&flags.from), bucket_site::url_of(&flags.to)) {

@@ -383,7 +383,7 @@ pub(crate) struct CopyFlags {
     pub(crate) to: PathBuf,
 
     /// An id or its first digits, a tag, of which the newest counts, `latest`, or `as-of:TIME`
-    #[arg(value_name = "ID", required_unless_present_any = ["all", "since"])]
+    #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
 
     /// All snapshots of FROM, without those from before restores

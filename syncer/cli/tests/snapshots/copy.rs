@@ -58,6 +58,13 @@ fn ids(said: &Value, field: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_copy_of_no_named_snapshot_names_the_flag_for_all() {
+    let (from, to) = (Volume::new(), Volume::new());
+    let said = from.run("copy", &[to.path().to_str().unwrap()]).exits(2);
+    assert!(said.stderr.contains("--all") && said.stderr.contains("--since"), "{said:?}");
+}
+
+#[test]
 fn snapshots_keep_their_ids_times_labels_and_origin_and_come_back_from_the_copy() {
     let (from, all) = with_snapshots(3);
     from.ok("pin", &[&all[1]]);

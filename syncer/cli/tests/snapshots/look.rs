@@ -194,6 +194,29 @@ fn a_further_name_of_a_file_has_the_versions_of_its_content() {
 }
 
 #[test]
+fn each_name_of_a_file_differs_as_the_file_does() {
+    let volume = Volume::new();
+    let path = |name: &str| volume.path().join(name);
+    fs::write(path("a"), "one").unwrap();
+    fs::write(path("leads"), "stays").unwrap();
+    [("a", "b"), ("leads", "next")]
+        .iter()
+        .for_each(|(one, other)| fs::hard_link(path(one), path(other)).unwrap());
+    let first = volume.create(&[]);
+    fs::write(path("b"), "other").unwrap();
+    fs::remove_file(path("leads")).unwrap();
+    let expected = "M a\nM b\n- leads\n";
+    let without_root = |said: String| {
+        said.lines().filter(|line| !line.ends_with(" .")).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    assert_eq!(without_root(volume.ok("status", &[])), expected);
+    let second = volume.create(&[]);
+    assert_eq!(without_root(volume.ok("diff", &[&first, &second])), expected);
+    let found = volume.ok("find", &["b"]);
+    assert!(found.contains("3 B") && found.contains("5 B"), "{found}");
+}
+
+#[test]
 fn a_pattern_that_takes_back_is_refused() {
     let volume = Volume::new();
     fs::write(volume.path().join("!a"), "").unwrap();

@@ -208,6 +208,25 @@ fn a_restore_in_place_leaves_a_volume_inside_its_later_snapshots() {
     assert!(checked.status.success(), "{checked:?}");
 }
 
+#[test]
+fn a_name_that_is_restored_alone_leaves_the_other_names_of_its_file_as_they_are() {
+    let volume = Volume::new();
+    let at = |path: &str| volume.path().join(path);
+    ["d", "e"].iter().for_each(|dir| fs::create_dir(at(dir)).unwrap());
+    for (first, others) in [("a", &["b", "c"][..]), ("d/x", &["d/y"]), ("e/x", &["e/y", "f"])] {
+        tree::file(&at(first), b"content");
+        others.iter().for_each(|other| fs::hard_link(at(first), at(other)).unwrap());
+        tree::set_mode(&at(first), 0o644);
+    }
+    volume.create(&["--tag", "mine"]);
+    ["a", "d/x", "e/x"].iter().for_each(|path| tree::set_mode(&at(path), 0o600));
+    volume.run("restore", &["mine", "--path", "b", "--path", "d", "--path", "e"]).exits(0);
+    let modes = ["a", "b", "c", "d/x", "d/y", "e/x", "e/y", "f"].map(|path| rights(&at(path)).1);
+    assert_eq!(modes, [0o600, 0o644, 0o600, 0o644, 0o644, 0o644, 0o644, 0o600]);
+    let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(at(path)).unwrap());
+    assert!(inode("d/x") == inode("d/y") && inode("e/x") == inode("e/y") && inode("e/x") != inode("f"));
+}
+
 /// Returns the owner and the mode of a file.
 fn rights(path: &Path) -> (u32, u32) {
     use std::os::unix::fs::MetadataExt as _;

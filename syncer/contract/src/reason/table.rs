@@ -238,7 +238,7 @@ reasons! {
     /// The run needs more room than the destination has, so it changed nothing.
     NotEnoughSpace(Guard)
         next "Make room, expand the claim, or let deletes come first (`files.deleteTiming: Before`)."
-        hint "--delete=before makes room first; --force tries all the same";
+        hint "--delete=before makes room first; --force tries all the same, but not in a restore in place";
     /// A claim that names a SyncJob as its source was bound before the populator filled it, so its volume may be empty.
     NotFilled next "Make it anew with the storage class of a CSI driver, or restore into it with a SyncJob.";
     /// A flag or field is for files and does not go with a device.

@@ -17,7 +17,7 @@ mod refused;
 pub(crate) mod renamed_file;
 mod wrong_direction;
 
-use contract::RunParams;
+use contract::{Reason, RunParams};
 
 use crate::{
     measure::monitor::Monitor,
@@ -28,6 +28,7 @@ use crate::{
             mount_notes::{mounts_note, stay_note},
             other_jobs_folder::{other_job, other_volume},
             pattern_notes::pattern_notes,
+            refused::Refused,
             wrong_direction::wrong_direction,
         },
         planned::Planned,
@@ -37,8 +38,8 @@ use crate::{
 };
 
 /// Checks a plan before anything is changed. `root` is the destination, if it is there; `room` is the state of its file
-/// system, if known; `failed` is the number of entries that could not be read or listed. Returns notes, also of
-/// overridden guards.
+/// system, if known; `failed` is the number of entries that could not be read or listed. For a restore `in_place`,
+/// nothing overrides the guard of room. Returns notes, also of overridden guards.
 ///
 /// # Errors
 /// [`SessionError::Guard`] with the next step.
@@ -48,6 +49,7 @@ pub(crate) fn check(
     root: Option<&Root>,
     room: Option<&Room>,
     failed: u64,
+    in_place: bool,
     monitor: &Monitor,
 ) -> Result<Vec<String>, SessionError> {
     let Planned { head, compared: planned, sink, .. } = plan;
@@ -56,10 +58,7 @@ pub(crate) fn check(
         other_job(params, sink, planned, monitor)?,
         other_volume(params, planned, sink),
         wrong_direction(params, head, sink, planned, monitor)?,
-        match room.filter(|_| !planned.dirs.is_empty()) {
-            Some(room) => room.refusal(params, &head.totals, sink, planned, deletes, monitor)?,
-            None => None,
-        },
+        lack_of_room(params, plan, room, deletes, monitor)?,
     ];
     let mut notes = Vec::new();
     if head.last_run.is_some() {
@@ -70,7 +69,34 @@ pub(crate) fn check(
     notes.extend(stay_note(params, &planned.beyond));
     notes.extend(check_deletes(params, plan, root, monitor)?);
     for refused in refused.into_iter().flatten() {
-        notes.extend(refused.unless(params.force)?);
+        let holds = in_place && refused.reason == Reason::NotEnoughSpace;
+        notes.extend(refused.unless(params.force && !holds)?);
     }
     Ok(notes)
+}
+
+fn lack_of_room(
+    params: &RunParams,
+    plan: &Planned,
+    room: Option<&Room>,
+    deletes: bool,
+    monitor: &Monitor,
+) -> Result<Option<Refused>, SessionError> {
+    let Planned { head, compared, sink, .. } = plan;
+    let Some(room) = room.filter(|_| !compared.dirs.is_empty()) else { return Ok(None) };
+    room.refusal(params, &head.totals, sink, compared, deletes, monitor)
+}
+
+/// Refuses a restore in place if keeping the state before it took the room that it needs.
+///
+/// # Errors
+/// [`SessionError::Guard`] with the next step.
+pub(crate) fn check_room_left(
+    params: &RunParams,
+    plan: &Planned,
+    room: Option<&Room>,
+    monitor: &Monitor,
+) -> Result<(), SessionError> {
+    let refused = lack_of_room(params, plan, room, true, monitor)?;
+    refused.map_or(Ok(()), |refused| refused.unless(false).map(drop))
 }

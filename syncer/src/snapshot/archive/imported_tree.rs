@@ -16,6 +16,11 @@ use crate::{
 /// Why an entry is refused.
 pub(crate) type WhyRefused = &'static str;
 
+/// The number of directories that an archive may have without entries of them, and how many more for each entry: paths
+/// of 4 KiB name 2000 directories, which take much more memory than the archive has bytes.
+const UNLISTED: usize = 4096;
+const UNLISTED_FOR_ENTRY: usize = 32;
+
 /// A directory of an archive.
 #[derive(Debug)]
 pub(crate) struct ImportedDir {
@@ -36,11 +41,13 @@ pub(crate) struct ImportedTree {
     dirs: Vec<ImportedDir>,
     /// Further names, by the path at which the archive has the entry itself.
     links: BTreeMap<RelPath, Vec<RelPath>>,
+    /// The number of entries that the archive has so far.
+    listed: usize,
 }
 
 impl ImportedTree {
     pub(crate) fn new() -> Self {
-        Self { dirs: vec![ImportedDir::unknown()], links: BTreeMap::new() }
+        Self { dirs: vec![ImportedDir::unknown()], links: BTreeMap::new(), listed: 0 }
     }
 
     /// Adds an entry that is no directory.
@@ -81,8 +88,12 @@ impl ImportedTree {
     /// Returns the directory at a path. Makes it and those above it if they are missing so far.
     fn dir_at(&mut self, path: &RelPath) -> Result<usize, WhyRefused> {
         let mut at = 0;
+        self.listed += 1;
         for name in path.names() {
             let new = self.dirs.len();
+            if new > self.listed.saturating_mul(1 + UNLISTED_FOR_ENTRY).saturating_add(UNLISTED) {
+                return Err("is in more folders than an archive may have without entries of them");
+            }
             let dir = || bare(What::Dir(new));
             match self.dirs[at].entries.entry(name.into()).or_insert_with(dir).what {
                 What::Dir(dir) => at = dir,
@@ -181,4 +192,24 @@ fn bare(what: What<usize>) -> ImportedEntry {
 /// Makes a further name. Its metadata is at the entry that it leads to.
 fn link_to(to: &RelPath) -> ImportedEntry {
     bare(What::HardLink(to.as_bytes().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_imply_many_folders_are_refused_and_those_of_many_entries_are_not() {
+        let path = |nth: usize, depth: usize| {
+            RelPath::parse(format!("{nth}{}", "/x".repeat(depth)).as_bytes()).unwrap()
+        };
+        let put = |depth: usize| {
+            let mut tree = ImportedTree::new();
+            (0..1000)
+                .try_for_each(|nth| tree.put(&path(nth, depth), bare(What::Fifo)))
+                .map(|()| tree.dirs.len())
+        };
+        assert_eq!(put(30), Ok(30_001));
+        assert!(put(1500).is_err_and(|why| why.contains("more folders")));
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     compare_snapshots::Change,
-    snapshot_tree::{Node, What, kind_name, nodes},
+    snapshot_tree::{LinkedFiles, Node, What, kind_name, nodes},
 };
 use crate::{
     entry::{Entry, Kind, Time},
@@ -21,7 +21,7 @@ use crate::{
         dir::{DirId, ROOT},
     },
 };
-use std::os::fd::AsFd as _;
+use std::{collections::HashMap, os::fd::AsFd as _};
 
 /// Receives a difference, with its path and the word for the kind of the entry.
 pub(crate) type ReportDifference<'t> = dyn FnMut(Change, &RelPath, &'static str) + 't;
@@ -46,7 +46,10 @@ pub fn live_status(
     if (tree.root_meta, &tree.root_attrs) != (snapshot.root_meta, &snapshot.root_attrs) {
         report(Change::Metadata, &RelPath::root(), "directory");
     }
-    let mut compared = ComparedLive { store, root, tree: &tree, contents, failures, report };
+    let linked = LinkedFiles::new(store, snapshot);
+    let live =
+        tree.groups.iter().filter_map(|group| Some((group.leader.as_bytes(), group.entry()?))).collect();
+    let mut compared = ComparedLive { store, root, tree: &tree, linked, live, contents, failures, report };
     compared.dir(Some(snapshot.tree), Some(ROOT), &RelPath::root())
 }
 
@@ -54,6 +57,10 @@ struct ComparedLive<'a, 't> {
     store: &'a Store,
     root: &'a Root,
     tree: &'a Tree,
+    /// The files of the snapshot that have several names.
+    linked: LinkedFiles<'a>,
+    /// Those of the live tree, by the paths of their leaders.
+    live: HashMap<&'a [u8], Entry<'a>>,
     contents: bool,
     failures: &'a Failures,
     report: &'a mut ReportDifference<'t>,
@@ -92,7 +99,7 @@ impl ComparedLive<'_, '_> {
                 Some(((_, node), seen)) => {
                     let is_proven = *seen != 0 && *seen == stamp;
                     let old_dir = if let What::Dir(folder) = node.what { Some(folder) } else { None };
-                    (self.change(node, &entry, &below, is_proven), old_dir)
+                    (self.change(node, &entry, &below, is_proven)?, old_dir)
                 }
             };
             if entry.kind != Kind::Socket {
@@ -118,8 +125,17 @@ impl ComparedLive<'_, '_> {
         }
     }
 
-    /// Returns how an entry differs from what the snapshot has.
-    fn change(&self, old: &Node, live: &Entry<'_>, path: &RelPath, is_proven: bool) -> Option<Change> {
+    /// Returns how an entry differs from what the snapshot has. Each name of a file stands for the file.
+    fn change(
+        &mut self,
+        old: &Node,
+        live: &Entry<'_>,
+        path: &RelPath,
+        is_proven: bool,
+    ) -> Result<Option<Change>, SnapshotError> {
+        let old = &self.linked.of(old)?;
+        let led = if let Kind::HardLink { to } = live.kind { self.live.get(to) } else { None };
+        let live = led.unwrap_or(live);
         let before = old.entry(live.name);
         let is_file = matches!(before.kind, Kind::File { .. });
         let is_modified = match (before.kind, live.kind) {
@@ -129,11 +145,11 @@ impl ComparedLive<'_, '_> {
             _ => is_file && before.meta.mtime != live.meta.mtime,
         };
         let is_touched = before.meta != live.meta || before.attrs != live.attrs;
-        match (is_modified, is_touched) {
+        Ok(match (is_modified, is_touched) {
             (true, _) => Some(Change::Modified),
-            (false, true) if !matches!(live.kind, Kind::HardLink { .. }) => Some(Change::Metadata),
+            (false, true) => Some(Change::Metadata),
             _ => None,
-        }
+        })
     }
 
     fn has_other_content(&self, what: &What, path: &RelPath) -> bool {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, hash_map::Entry::Vacant};
 
 use super::{
     compare_snapshots::{Change, change},
-    snapshot_tree::{Node, What, linked_node_at, nodes},
+    snapshot_tree::{LinkedFiles, Node, What, linked_node_at, nodes},
 };
 use crate::{
     filter::{Pattern, read_pattern},
@@ -91,7 +91,7 @@ pub fn find_paths<'s>(
             report(&path, &versions);
         }
         let mut below: Vec<_> = Vec::new();
-        for (name, runs) in entries(store, &runs, &path, pattern)? {
+        for (name, runs) in entries(store, snapshots, &runs, &path, pattern)? {
             let Ok(path) = path.join(&name) else { continue };
             let is_match = |node: &Node| pattern.matches(path.as_bytes(), matches!(node.what, What::Dir(_)));
             let matching = runs.iter().filter(|run| is_match(&run.what));
@@ -120,6 +120,7 @@ pub fn find_paths<'s>(
 /// Returns the entries of a directory in a row of snapshots that match or may have matches below.
 fn entries(
     store: &dyn ReadObjects,
+    snapshots: &[&Snapshot],
     runs: &[SnapshotSpan<FolderRef>],
     path: &RelPath,
     pattern: &Pattern,
@@ -139,8 +140,18 @@ fn entries(
         }
         for (name, node) in read.get(&what.id).into_iter().flatten() {
             let runs = entries.entry(name.clone()).or_default();
-            let next = SnapshotSpan { first: *first, last: *last, what: node.clone() };
-            push(runs, next, |one, other| change(Some(one), Some(other)).is_none());
+            let mut extend = |first, last, what| {
+                let is_same = |one: &Node, other: &Node| change(Some(one), Some(other)).is_none();
+                push(runs, SnapshotSpan { first, last, what }, is_same);
+            };
+            if !matches!(node.what, What::HardLink(_)) {
+                extend(*first, *last, node.clone());
+                continue;
+            }
+            // A further name of a file may stay as it is while the file, which is elsewhere, changes.
+            for nth in *first..=*last {
+                extend(nth, nth, LinkedFiles::new(store, snapshots[nth]).of(node)?);
+            }
         }
     }
     Ok(entries)

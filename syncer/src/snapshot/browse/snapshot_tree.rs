@@ -7,7 +7,8 @@ use crate::{
     entry::{Entry, Kind, Meta},
     path::RelPath,
     snapshot::store::{
-        ContentRef, Folder, FolderRef, FolderRow, ReadObjects, SizedContent, Snapshot, SnapshotError,
+        ContentRef, Folder, FolderId, FolderRef, FolderRow, ReadObjects, SizedContent, Snapshot,
+        SnapshotError,
     },
     tree::stamps::IN_MOTION,
 };
@@ -215,6 +216,40 @@ pub fn linked_node_at(
     let node = node_at(store, snapshot, path)?;
     let Some(Node { what: What::HardLink(to), .. }) = &node else { return Ok(node) };
     RelPath::parse(to).map_or(Ok(None), |to| node_at(store, snapshot, &to))
+}
+
+/// Finds the files that hard links lead to, which have the content and the metadata of all their names.
+pub(super) struct LinkedFiles<'a> {
+    store: &'a dyn ReadObjects,
+    snapshot: &'a Snapshot,
+    /// The folder of the last one: the links of a folder often lead to one.
+    folder: Option<(FolderId, HashMap<Vec<u8>, Node>)>,
+}
+
+impl<'a> LinkedFiles<'a> {
+    pub(super) fn new(store: &'a dyn ReadObjects, snapshot: &'a Snapshot) -> Self {
+        Self { store, snapshot, folder: None }
+    }
+
+    /// Returns the file that an entry of the snapshot leads to, or the entry itself.
+    ///
+    /// # Errors
+    /// If a directory on the way cannot be read.
+    pub(super) fn of(&mut self, node: &Node) -> Result<Node, SnapshotError> {
+        let What::HardLink(to) = &node.what else { return Ok(node.clone()) };
+        let Ok(to) = RelPath::parse(to) else { return Ok(node.clone()) };
+        let Some((dir, name)) = to.split_last() else { return Ok(node.clone()) };
+        let Some(Node { what: What::Dir(dir), .. }) = node_at(self.store, self.snapshot, &dir)? else {
+            return Ok(node.clone());
+        };
+        if self.folder.as_ref().is_none_or(|(id, _)| *id != dir.id) {
+            let folder = self.store.folder(&dir)?;
+            let entries = nodes(&folder).map(|(name, node)| (name.to_vec(), node)).collect();
+            self.folder = Some((dir.id, entries));
+        }
+        let found = self.folder.as_ref().and_then(|(_, entries)| entries.get(name));
+        Ok(found.unwrap_or(node).clone())
+    }
 }
 
 /// Finds the content of the file at a path, following a hard link; `None` if it is empty.

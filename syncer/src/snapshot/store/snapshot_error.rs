@@ -1,12 +1,18 @@
 //! Errors of operations on snapshots.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use contract::{ExitCode, Reason, human};
 use thiserror::Error;
 
 use super::{room_for_next_list::is_full, snapshot_id::SnapshotId};
 use crate::{codec::DecodeError, destination::ApplyError, root::RootError};
+
+/// The number of free inodes from which on a full file system is taken to lack room for bytes, and not for files.
+const FEW_INODES: u64 = 32;
 
 /// The reason why an operation on a volume's snapshots failed.
 #[derive(Debug, Error)]
@@ -263,6 +269,9 @@ impl SnapshotError {
     /// Returns the next step for the user, if there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            Self::Io { source, path, .. } if is_full(source) && lacks_inodes(path) => {
+                "the file system has room for no more files: remove some, or make it with more inodes".into()
+            }
             Self::Io { source, .. } if is_full(source) => {
                 "`volferry snapshot prune` needs no room, and gives back that of the snapshots that it drops"
                     .into()
@@ -314,6 +323,12 @@ impl SnapshotError {
             _ => return None,
         })
     }
+}
+
+/// Returns whether the file system of a path, which may be gone by now, has hardly any inodes left.
+fn lacks_inodes(path: &Path) -> bool {
+    let stat = path.ancestors().find_map(|path| rustix::fs::statvfs(path).ok());
+    stat.is_some_and(|stat| stat.f_files > 0 && stat.f_favail < FEW_INODES)
 }
 
 /// Adds the operation and the path to an error of the system.
