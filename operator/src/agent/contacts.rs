@@ -1,8 +1,8 @@
 //! Introduces the two ends of a try to each other: each pod writes its contact to the SyncRun's status, and reads its
 //! peer's there.
 //! A contact decides which key the peer accepts. Therefore, the API server lets nobody change one (`rules::contacts`),
-//! only the run's own pods can write it (`pods::pod_permissions`), and each pod checks that its own remains until the two
-//! are connected.
+//! only the run's own pods can write it (`pods::pod_permissions`), and each pod checks that its own remains until the
+//! two are connected.
 
 use std::{
     convert::Infallible,

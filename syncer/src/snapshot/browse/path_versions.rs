@@ -149,8 +149,8 @@ fn entries(
                 continue;
             }
             // A further name of a file may stay as it is while the file, which is elsewhere, changes.
-            for nth in *first..=*last {
-                extend(nth, nth, LinkedFiles::new(store, snapshots[nth]).of(node)?);
+            for (nth, snapshot) in (*first..).zip(&snapshots[*first..=*last]) {
+                extend(nth, nth, LinkedFiles::new(store, snapshot).of(node)?);
             }
         }
     }
