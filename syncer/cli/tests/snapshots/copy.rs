@@ -58,6 +58,22 @@ fn ids(said: &Value, field: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_copy_of_all_to_a_volume_with_a_damaged_log_brings_back_nothing_that_was_removed_there() {
+    let (from, to) = (Volume::new(), Volume::new());
+    let gone = from.create(&[]);
+    from.create(&[]);
+    let target = to.path().to_str().unwrap();
+    from.ok("copy", &[target, "--all"]);
+    to.ok("forget", &[&gone]);
+    to.ok("prune", &["--forgotten"]);
+    crate::damage::flip(&to.store("audit"), 40);
+    let said = from.run("copy", &[target, "--all"]).exits(3);
+    assert!(said.stderr.contains("log") && said.stderr.contains("snapshot repair"), "{said:?}");
+    assert_eq!(to.list().len(), 1);
+    from.ok("copy", &[target, &gone]);
+}
+
+#[test]
 fn a_copy_of_no_named_snapshot_names_the_flag_for_all() {
     let (from, to) = (Volume::new(), Volume::new());
     let said = from.run("copy", &[to.path().to_str().unwrap()]).exits(2);

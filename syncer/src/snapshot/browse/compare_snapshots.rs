@@ -48,16 +48,16 @@ pub fn diff_nodes(
     report: &mut dyn FnMut(Change, &RelPath, &Node),
 ) -> Result<(), SnapshotError> {
     let linked = snapshots.map(|snapshot| LinkedFiles::new(store, snapshot));
-    Differences { store, linked, report }.of_nodes(one, other, path)
+    ComparedNodes { store, linked, report }.of_nodes(one, other, path)
 }
 
-struct Differences<'a, 'r> {
+struct ComparedNodes<'a, 'r> {
     store: &'a dyn ReadObjects,
     linked: [LinkedFiles<'a>; 2],
     report: &'r mut dyn FnMut(Change, &RelPath, &Node),
 }
 
-impl Differences<'_, '_> {
+impl ComparedNodes<'_, '_> {
     fn of_nodes(
         &mut self,
         one: Option<&Node>,

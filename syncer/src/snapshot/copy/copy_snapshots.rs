@@ -83,7 +83,7 @@ pub fn copy_history(
 /// since they came, unless they are named.
 ///
 /// # Errors
-/// If the log cannot be read.
+/// If the log cannot be read, or is damaged.
 pub fn staying_away(
     writer: &Writer<'_>,
     selection: &CopySelection,
@@ -91,7 +91,11 @@ pub fn staying_away(
     if matches!(selection, CopySelection::Named(_)) {
         return Ok(BTreeSet::new());
     }
-    let mut away = writer.store.audit()?.gone();
+    let log = writer.store.audit()?;
+    if let Some(line) = log.broken {
+        return Err(SnapshotError::DamagedLog(line));
+    }
+    let mut away = log.gone();
     for own in &writer.roots.snapshots {
         // The log may have a line for a change of the list that did not happen.
         if own.forgotten.is_some() {

@@ -187,6 +187,11 @@ pub enum SnapshotError {
         /// The bytes that are allowed.
         max: u64,
     },
+    /// The log does not say any more which snapshots were forgotten or collected.
+    #[error(
+        "the log of the volume is damaged from line {0} on, so it is not known which snapshots were removed there: nothing was copied"
+    )]
+    DamagedLog(u64),
     /// The other end of a copy was lost.
     #[error("the other end was lost")]
     Link(#[source] io::Error),
@@ -263,7 +268,7 @@ impl SnapshotError {
 
     /// Returns whether the store is damaged as a whole, which needs a repair.
     pub fn needs_repair(&self) -> bool {
-        matches!(self, Self::NoList(_) | Self::OnlyCopy(_))
+        matches!(self, Self::NoList(_) | Self::OnlyCopy(_) | Self::DamagedLog(_))
     }
 
     /// Returns the next step for the user, if there is one.
@@ -283,7 +288,7 @@ impl SnapshotError {
             Self::ArchiveNotWritten { source, .. } if is_full(source) => "make room there".into(),
             Self::NoTemporary { .. } => "set TMPDIR to a folder with room for the longest file".into(),
             Self::Version { .. } => "use the newer volferry that wrote it".into(),
-            Self::NoList(_) | Self::OnlyCopy(_) => {
+            Self::NoList(_) | Self::OnlyCopy(_) | Self::DamagedLog(_) => {
                 "`volferry snapshot repair DIR` shows what it would bring back and what it would forget"
                     .into()
             }
