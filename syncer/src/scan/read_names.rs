@@ -2,12 +2,12 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, binary_heap::PeekMut},
+    collections::{BTreeSet, BinaryHeap, binary_heap::PeekMut},
     ffi::CStr,
     io,
     mem::MaybeUninit,
     ops::Range,
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
 };
 
 use bytes::Bytes;
@@ -16,7 +16,10 @@ use rustix::fs::RawDir;
 use crate::{
     listing::Row as _,
     measure::monitor::Monitor,
-    sys::spill_to_file::{SPILL_BYTES, Spool},
+    sys::{
+        listed_name::has_spellings,
+        spill_to_file::{SPILL_BYTES, Spool},
+    },
 };
 
 /// The sorted names of one directory. Reused for every directory, so that reading one allocates nothing.
@@ -28,6 +31,8 @@ pub(super) struct Names {
     spans: Vec<NameSpan>,
     /// All names of a directory that is too large for memory; then the arena is empty.
     runs: Option<Runs>,
+    /// Names that were asked for and that the directory lists in another spelling, or not at all.
+    unlisted: BTreeSet<Box<[u8]>>,
 }
 
 /// Start and length.
@@ -48,11 +53,38 @@ impl Names {
         self.arena.clear();
         self.spans.clear();
         self.runs = None;
+        self.unlisted.clear();
         for name in names {
             self.spans.push((self.arena.len() as u32, name.len() as u32 + 1));
             self.arena.extend_from_slice(name);
             self.arena.push(0);
         }
+    }
+
+    /// Takes these names, which were asked for and are sorted. Where other spellings lead to the same entries, also
+    /// reads the directory: what is excluded by one name must not be reached by another.
+    pub(super) fn take_asked(
+        &mut self,
+        names: &[&[u8]],
+        fd: &OwnedFd,
+        buffer: &mut [MaybeUninit<u8>],
+        monitor: &Monitor,
+    ) -> io::Result<()> {
+        self.take(names.iter().copied());
+        if has_spellings(fd.as_fd(), names) {
+            let mut listed = Self::default();
+            listed.read(fd, buffer, monitor)?;
+            self.unlisted = names.iter().map(|name| Box::from(*name)).collect();
+            for name in listed.iter() {
+                self.unlisted.remove(name.to_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the directory was read and does not list this name.
+    pub(super) fn is_unlisted(&self, name: &CStr) -> bool {
+        self.unlisted.contains(name.to_bytes())
     }
 
     /// Reads names, with about `most` bytes of them in memory.
@@ -66,6 +98,7 @@ impl Names {
         self.arena.clear();
         self.spans.clear();
         self.runs = None;
+        self.unlisted.clear();
         let mut spilled = None;
         let mut entries = RawDir::new(fd, buffer);
         while let Some(entry) = entries.next() {

@@ -235,7 +235,10 @@ impl Walk<'_> {
     ) -> io::Result<()> {
         let known = self.known_dir(work).and_then(KnownDir::listing_of_names);
         match (&work.paths, known) {
-            (Some(paths), _) => names.take(paths.names().map(|(name, _)| name)),
+            (Some(paths), _) => {
+                let asked: Vec<&[u8]> = paths.names().map(|(name, _)| name).collect();
+                names.take_asked(&asked, fd, buffer, self.monitor)?;
+            }
             (None, Some(listing)) => names.take(listing.iter().map(|entry| entry.name)),
             (None, None) => names.read(fd, buffer, self.monitor)?,
         }
@@ -289,6 +292,10 @@ impl Walk<'_> {
             self.monitor.check()?;
             let below = listed.next().and_then(|(_, below)| below);
             if work.id == ROOT && (name.to_bytes() == OWN_DIR || !self.takes(name)) {
+                continue;
+            }
+            if names.is_unlisted(name) {
+                self.miss(work, name, below.as_ref(), Errno::NOENT);
                 continue;
             }
             let unchanged = known.as_mut().and_then(|known| known.unchanged(name.to_bytes()));

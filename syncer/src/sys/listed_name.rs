@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use rustix::fs::{Dir, OFlags};
+use rustix::fs::{AtFlags, Dir, OFlags};
 
 use super::root::open_child;
 
@@ -32,6 +32,25 @@ pub(crate) fn holder(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Holder> {
         }
     }
     Ok(holder)
+}
+
+/// Returns whether the folder lists an entry by this very name, which leads to one: where names are folded, other
+/// spellings do, too.
+pub(crate) fn is_listed(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
+    Ok(!has_spellings(dir, &[name]) || holder(dir, name)? == Holder::Itself)
+}
+
+/// Returns whether one of the names may be another spelling of what the folder lists. False is certain.
+pub(crate) fn has_spellings(dir: BorrowedFd<'_>, names: &[&[u8]]) -> bool {
+    let is_there = |name: &[u8]| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    let has_letters = |name: &&[u8]| name.iter().any(u8::is_ascii_alphabetic);
+    // One name that is there shows whether case is folded.
+    let there = || names.iter().copied().filter(has_letters).find(|name| is_there(name));
+    let is_folded = |name: &[u8]| {
+        let cases = [name.to_ascii_uppercase(), name.to_ascii_lowercase()];
+        cases.iter().any(|other| other != name && is_there(other))
+    };
+    names.iter().any(|name| is_unclear(name)) || there().is_some_and(is_folded)
 }
 
 /// Returns whether it depends on the file system what other names lead to the same entry: it folds other letters, too,

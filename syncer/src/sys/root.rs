@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use crate::{
     path::RelPath,
-    sys::{files_in_doubt::Doubt, stat::device_of_stat},
+    sys::{files_in_doubt::Doubt, listed_name::is_listed, stat::device_of_stat},
 };
 
 /// The longest path passed to the kernel, below `PATH_MAX`, which counts the terminating NUL.
@@ -86,6 +86,9 @@ pub enum RootError {
         "{0} is in a folder .volferry, which is a volume's own and has its snapshots: name another place"
     )]
     Own(PathBuf),
+    /// It, or a folder on the way to it, has another name, which the file system takes for this one.
+    #[error("{0} is another spelling of a name: write it as its folder lists it")]
+    OtherSpelling(PathBuf),
     /// Something that is no folder is on the way to it.
     #[error("{0} is not a folder")]
     NotAFolder(PathBuf),
@@ -216,7 +219,7 @@ impl Root {
             // Folders on the way need not be readable.
             let access = if names.peek().is_some() { OFlags::PATH } else { OFlags::RDONLY };
             path.push(std::ffi::OsStr::from_bytes(name));
-            at = match open_beneath(&at, name, access) {
+            let next = match open_beneath(&at, name, access) {
                 Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
                     make_missing::make_in(&at, name).map_err(|error| refused("make", &path, error))?;
                     open_beneath(&at, name, access)
@@ -226,6 +229,10 @@ impl Root {
             .map_err(|error| {
                 if is_link(&at, name) { RootError::Link(path.clone()) } else { refused("open", &path, error) }
             })?;
+            if !is_listed(at.as_fd(), name).map_err(|error| refused("list the folder of", &path, error))? {
+                return Err(RootError::OtherSpelling(path));
+            }
+            at = next;
         }
         Ok(Self::of_dir(at))
     }

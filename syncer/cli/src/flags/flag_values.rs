@@ -14,7 +14,8 @@ pub(crate) fn folder_below(s: &str) -> Result<RelPath, String> {
         return Ok(RelPath::root());
     }
     let step = |at: RelPath, name: &str| {
-        if name.as_bytes() == OWN_DIR {
+        // Where case is folded, other spellings lead there, too.
+        if name.as_bytes().eq_ignore_ascii_case(OWN_DIR) {
             Err(".volferry is Volferry's own folder".to_string())
         } else {
             at.join(name.as_bytes()).map_err(|error| error.to_string())
@@ -103,7 +104,9 @@ mod tests {
         for (text, path) in [("", ""), ("/", ""), ("/a/b", "a/b"), ("a/..b", "a/..b")] {
             assert_eq!(folder_below(text).unwrap().as_bytes(), path.as_bytes(), "{text:?}");
         }
-        for bad in ["..", "/a/../b", "//a", "/a/", "a//b", ".", "/.volferry", "a/.volferry/x", "a\0"] {
+        for bad in
+            ["..", "/a/../b", "//a", "/a/", "a//b", ".", "/.volferry", "/.VOLferry", "a/.volferry/x", "a\0"]
+        {
             assert!(folder_below(bad).is_err(), "{bad:?}");
         }
     }

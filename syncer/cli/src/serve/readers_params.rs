@@ -2,7 +2,7 @@
 
 use contract::{Demands, FilesFrom, FolderRequest, RunParams};
 
-use super::service_config::ServedFolder;
+use super::{service_config::ServedFolder, service_state::shown};
 
 /// Returns the parameters of a run that reads: those of the peer that concern only what is sent and its own copy,
 /// limited by the folder's owner. A parameter that is not named here stays at its default.
@@ -10,7 +10,7 @@ pub(super) fn readers_params(request: FolderRequest, owner: &ServedFolder) -> Ru
     let FolderRequest { params: asked, source_snapshot, paths, .. } = request;
     let limits = [asked.bandwidth_limit, owner.bandwidth_limit];
     RunParams {
-        run: asked.run,
+        run: shown(&asked.run),
         dry_run: asked.dry_run,
         verify: asked.verify,
         delete: asked.delete,

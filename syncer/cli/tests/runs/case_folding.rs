@@ -1,6 +1,7 @@
 //! Destinations where names that differ only in case are the same.
 
 use crate::common::prelude::*;
+use crate::common::service::Served;
 
 /// The files of a folder, each with its content.
 fn files(folder: &Path) -> Vec<(String, String)> {
@@ -72,4 +73,37 @@ fn an_entry_whose_name_changed_in_case_gets_it_once_the_old_one_is_deleted() {
         pair.run_to(ExitCode::Done, &["--delete=before"]);
         assert_eq!(files(&pair.destination)[0], ("README".into(), "content".into()), "{way:?}");
     }
+}
+
+#[test]
+fn another_spelling_reaches_neither_what_an_owner_excludes_nor_the_folders_own_state() {
+    let Some(disk) = FileSystem::ExFat.mount() else { return };
+    let folder = disk.folder();
+    let photos = scratch::dir(folder.path(), "photos");
+    tree::files(&photos, &["private/secret", "open/file"], "of the owner");
+    let mut served = Served::prepare(&format!(
+        "[folders.photos]\npath = {photos:?}\nread = [\"*\"]\nwrite = [\"*\"]\nexclude = [\"private\", \"*.key\"]\n"
+    ));
+    let (user, source, got) = (served.user("laptop"), served.folder("source"), served.path("got"));
+    tree::files(&source, &["file"], "of the peer");
+    served.start();
+    let [whole, open] = ["photos", "photos/open"].map(|name| served.place(name));
+    served.sync(&user, [text(&source), &open], &[]).assert_exit(ExitCode::Done);
+    served.sync(&user, [text(&source), &whole], &[]).assert_exit(ExitCode::Done);
+    tree::files(&photos, &["own.key"], "of the owner");
+
+    for name in ["PRIVATE", "Private/secret", "Own.Key", ".VOLFERRY", "open/.Volferry/snapshots"] {
+        let place = served.place(&format!("photos/{name}"));
+        for ends in [[&*place, text(&got)], [text(&source), &place]] {
+            let ended = served.sync(&user, ends, &[]);
+            assert_ne!(ended.exit, Some(ExitCode::Done), "{ends:?}: {}", ended.stderr);
+        }
+    }
+    let list = served.path("list");
+    fs::write(&list, "PRIVATE/secret\nOWN.KEY\n.VOLFERRY/epoch\nfile\n").unwrap();
+    served.sync(&user, [&whole, text(&got)], &[&format!("--files-from={}", list.display())]);
+    assert_eq!(files(&got), [("file".to_owned(), "of the peer".to_owned())]);
+    assert_eq!(fs::read_dir(&got).unwrap().count(), 2, "the file, and the state of the copy");
+    assert_eq!(files(&photos.join("private")), [("secret".to_owned(), "of the owner".to_owned())]);
+    assert_eq!(fs::read_to_string(photos.join("own.key")).unwrap(), "of the owner");
 }

@@ -297,3 +297,37 @@ pub(crate) fn times(mtime: Time) -> Timestamps {
     let mtime = Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanos.into() };
     Timestamps { last_access: omit, last_modification: mtime }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt as _};
+
+    use rustix::fs::XattrFlags;
+
+    use super::*;
+
+    #[test]
+    fn what_is_set_for_a_held_link_leaves_its_target_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        fs::write(&outside, "of the system").unwrap();
+        std::os::unix::fs::symlink(&outside, dir.path().join("link")).unwrap();
+        let state = || {
+            let stat = fs::metadata(&outside).unwrap();
+            (stat.mode(), stat.uid(), stat.gid(), stat.mtime(), stat.ctime(), stat.ctime_nsec())
+        };
+        let before = state();
+        let folder = fs::File::open(dir.path()).unwrap();
+        let held = hold(folder.as_fd(), b"link").unwrap();
+        touch_held(held.as_fd(), &times(Time { seconds: 7, ..Time::default() })).unwrap();
+        assert_eq!(fs::symlink_metadata(dir.path().join("link")).unwrap().mtime(), 7);
+        let _ = chown_held(held.as_fd(), Owner { uid: 12_345, gid: 54_321 });
+        // Kernels differ in whether a link has a mode and attributes of its own.
+        let _ = chmod_held(held.as_fd(), Mode::RWXU | Mode::RWXO);
+        let _ = unlock_dir(held.as_fd());
+        for name in ["user.a", "trusted.a", "system.posix_acl_access"] {
+            let _ = rustix::fs::setxattr(proc_path(held.as_fd()), name, b"1", XattrFlags::empty());
+        }
+        assert_eq!(state(), before);
+    }
+}

@@ -5,6 +5,9 @@ use contract::{Demands, FolderAccess, FolderRequest, History, Ownership, RunPara
 
 use crate::{filter::Filter, path::RelPath, session_error::SessionError};
 
+/// The longest name of a run that a peer gives, in characters: that of an object of Kubernetes.
+const MAX_RUN_CHARS: usize = 253;
+
 /// Limits the run that a source requests by the demands of the destination's owner, who may forbid deletes.
 pub(crate) fn limited(requested: RunParams, demands: &Demands) -> RunParams {
     let mut params = match &demands.asked {
@@ -12,6 +15,8 @@ pub(crate) fn limited(requested: RunParams, demands: &Demands) -> RunParams {
         None => requested,
     };
     params.demands = Demands { asked: None, ..demands.clone() };
+    // It gets into the log and the report of this end.
+    params.run = params.run.chars().take(MAX_RUN_CHARS).collect();
     // The source reports a dry run that it requested itself.
     params.demands.dry_run &= !params.dry_run;
     params.dry_run |= demands.dry_run;
@@ -113,6 +118,12 @@ mod tests {
         let names = below.split('/').filter(|name| !name.is_empty());
         let below = names.fold(RelPath::root(), |at, name| at.join(name.as_bytes()).unwrap());
         check_request(demands, &request, &below).is_err()
+    }
+
+    #[test]
+    fn a_peers_name_of_its_run_is_bounded() {
+        let requested = RunParams { run: "é".repeat(1 << 20), ..RunParams::default() };
+        assert_eq!(limited(requested, &Demands::default()).run, "é".repeat(MAX_RUN_CHARS));
     }
 
     #[test]
