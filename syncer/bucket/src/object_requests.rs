@@ -177,10 +177,18 @@ impl Objects {
         let failed = |error| self.failed("read", name, &error);
         let options = GetOptions { range, ..GetOptions::default() };
         let found = self.store.get_opts(&self.path(name), options).await.map_err(failed)?;
-        if found.range.end.saturating_sub(found.range.start) > max {
+        let len = found.range.end.saturating_sub(found.range.start);
+        if len > max {
             return Err(self.damaged(name, "it is longer than any that this program writes"));
         }
-        found.bytes().await.map_err(failed)
+        let (mut parts, mut read) = (found.into_stream(), Vec::new());
+        while let Some(part) = parts.try_next().await.map_err(failed)? {
+            if (read.len() + part.len()) as u64 > len {
+                return Err(self.damaged(name, "it is longer than the store says"));
+            }
+            read.extend_from_slice(&part);
+        }
+        Ok(read.into())
     }
 
     /// Writes an object.

@@ -3,7 +3,7 @@
 use std::{error::Error, io};
 
 use contract::BucketUrl;
-use futures::future::BoxFuture;
+use futures::{TryStreamExt as _, future::BoxFuture};
 use object_store::{
     Certificate, ClientOptions,
     client::{
@@ -14,6 +14,9 @@ use object_store::{
 use rustls::CertificateError;
 
 use super::bucket_error::BucketError;
+
+/// The longest list or error of a store, in bytes: a page has 1000 names of 1 KiB.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
 
 /// Returns the settings by which authorities are trusted: those of the system or that the environment names. A system
 /// without any, such as a container's image, has those that this program brings along, but not in place of named ones.
@@ -92,11 +95,28 @@ impl HttpService for UntilRefused {
         's: 'f,
         Self: 'f,
     {
+        // The content of an object is asked for without a query, and bounded where it is read.
+        let has_query = request.uri().query().is_some();
         Box::pin(async move {
-            self.0.execute(request).await.map_err(|error| match tls_failure(&error) {
+            let answer = self.0.execute(request).await.map_err(|error| match tls_failure(&error) {
                 Some(_) => HttpError::new(HttpErrorKind::Unknown, error),
                 None => error,
-            })
+            })?;
+            if has_query || !answer.status().is_success() { whole(answer).await } else { Ok(answer) }
         })
     }
+}
+
+/// Reads a list or an error whole, because the client would read one that never ends.
+async fn whole(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let (head, body) = answer.into_parts();
+    let (mut parts, mut read) = (body.bytes_stream(), Vec::new());
+    while let Some(part) = parts.try_next().await? {
+        if read.len() + part.len() > MAX_ANSWER_BYTES {
+            let error = io::Error::other("the answer is longer than any list or error");
+            return Err(HttpError::new(HttpErrorKind::Unknown, error));
+        }
+        read.extend_from_slice(&part);
+    }
+    Ok(HttpResponse::from_parts(head, read.into()))
 }

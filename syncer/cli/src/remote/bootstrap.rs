@@ -24,10 +24,13 @@ dir=${XDG_CACHE_HOME:-$HOME/.cache}/volferry
 file=$dir/volferry-$hash
 has() { test "$(sha256sum "$1" 2>/dev/null | cut -c 1-64)" = "$hash"; }
 say system "$(uname -s)" "$(uname -m)"
+mkdir -p "$dir" || exit 1
+own=$(find "$dir" -prune -type d -user "$(id -u)")
+open=$(find "$dir" -prune -perm -020 -o -prune -perm -002)
+test -n "$own" && test -z "$open" || { say foreign "$dir"; exit 1; }
 if has "$file"; then
   touch "$file"
 else
-  mkdir -p "$dir" || exit 1
   find "$dir" -name "volferry-*" -mtime +30 -exec rm -f {} +
   say send
   head -c "$size" > "$file.$$" || exit 1
@@ -47,6 +50,11 @@ pub(crate) enum CopyError {
     OtherSystem { there: String },
     #[error("the copy there does not have this program's hash, or `sha256sum` is missing there")]
     Damaged,
+    #[error(
+        "the folder {folder} there is a link, is another user's or others may write to it, so that they could change the \
+         program: remove it, or close it to them"
+    )]
+    Foreign { folder: String },
     #[error("the copy of this program does not run there")]
     Unusable,
     #[error(transparent)]
@@ -82,6 +90,7 @@ impl ProgramCopy {
                 Some(("system", there)) if !is_like_here(there) => {
                     return Err(CopyError::OtherSystem { there: there.into() });
                 }
+                Some(("foreign", folder)) => return Err(CopyError::Foreign { folder: folder.into() }),
                 _ => {}
             }
             match said {
@@ -102,6 +111,8 @@ fn is_like_here(there: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn copy() -> ProgramCopy {
@@ -132,6 +143,29 @@ mod tests {
         let (unusable, _) = talk("volferry-copy unusable\n");
         assert!(matches!(unusable, Err(CopyError::Unusable)));
         assert!(matches!(talk("").0, Err(CopyError::Greeting(_))));
+    }
+
+    #[test]
+    fn no_program_is_run_from_a_folder_that_others_can_change() {
+        let (cache, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let dir = cache.path().join("volferry");
+        let said = || {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", SCRIPT, "sh", "h", "7"]).env("XDG_CACHE_HOME", cache.path());
+            let output = shell.stdin(std::process::Stdio::null()).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let refused = format!("volferry-copy foreign {}\n", dir.display());
+        assert!(said().ends_with("volferry-copy send\nvolferry-copy damaged\n"), "it makes the folder");
+        for mode in [0o777, 0o720, 0o702] {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(said().ends_with(&refused), "{mode:o}");
+        }
+        fs::remove_dir(&dir).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), &dir).unwrap();
+        assert!(said().ends_with(&refused), "a link");
+        let refusal = talk(&refused).0;
+        assert!(matches!(refusal, Err(CopyError::Foreign { folder }) if folder == dir.to_str().unwrap()));
     }
 
     #[test]

@@ -203,3 +203,33 @@ fn a_prune_removes_nothing_that_is_needed_whatever_the_store_answers() {
         }
     }
 }
+
+#[test]
+fn an_answer_that_does_not_end_is_not_read_to_its_end() {
+    let endless = "a".repeat(9 << 20);
+    let of = |status: &str, len: usize, body: &str| -> &'static str {
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {len}\r\nConnection: close");
+        let object = "Last-Modified: Thu, 26 Nov 2026 12:00:00 GMT\r\nETag: \"1\"";
+        format!("{head}\r\n{object}\r\n\r\n{body}").leak()
+    };
+    let said = answered(of("403 Forbidden", endless.len(), &endless), &["list", URL]);
+    assert!(said.stderr.contains("longer than any list or error"), "{said:?}");
+
+    let (bucket, from) = (Bucket::new(), with_snapshots(1));
+    ok(&bucket, &["copy", "--all", text(&from), URL]);
+    let long = of("200 OK\r\nTransfer-Encoding: chunked", 3, "9\r\nabcdefghi\r\n0\r\n\r\n");
+    let list = of("200 OK", endless.len(), &endless);
+    for (is_list, answer, what) in
+        [(false, long, "longer than the store says"), (true, list, "longer than any list or error")]
+    {
+        bucket.seen();
+        ok(&bucket, &["copy", "--all", URL, text(&Volume::new())]);
+        bucket.fail(move |request| {
+            let is_it = request.method == "GET" && request.path.contains("list-type") == is_list;
+            if is_it { Fault::Answer(answer) } else { Fault::None }
+        });
+        let said = run(&bucket, &["copy", "--all", URL, text(&Volume::new())]);
+        bucket.fail(|_| Fault::None);
+        assert!(said.stderr.contains(what), "{what}: {said:?}");
+    }
+}
