@@ -317,12 +317,7 @@ impl Walk<'_> {
                     made.add(&entry, &beside, stamp, part)?;
                 }
                 Ok(NamedEntry::Socket) => part.totals.skipped += 1,
-                Ok(NamedEntry::Excluded) => {
-                    made.leaves_out = true;
-                    if self.options.marks_excluded {
-                        made.builder.mark_incomplete();
-                    }
-                }
+                Ok(NamedEntry::Excluded) => made.leave_out(self.options.marks_excluded),
                 Ok(NamedEntry::Gone | NamedEntry::Hidden) if work.paths.is_some() => {
                     self.miss(work, name, below.as_ref(), Errno::NOENT);
                 }
@@ -381,6 +376,14 @@ fn shared<T>(list: Vec<T>) -> Arc<[T]> {
 }
 
 impl DirLister {
+    /// Notes that an entry is left out, which `marks` the listing as incomplete where that matters.
+    fn leave_out(&mut self, marks: bool) {
+        self.leaves_out = true;
+        if marks {
+            self.builder.mark_incomplete();
+        }
+    }
+
     /// Adds an entry of an earlier scan.
     fn reuse(&mut self, reused: &Stamped<'_>, part: &mut WorkerTree) -> io::Result<()> {
         let Stamped { entry, stamp, inode } = reused;

@@ -2,9 +2,7 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use rustix::fs::{AtFlags, Dir, OFlags};
-
-use super::root::open_child;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 
 /// The entry that a name leads to, as its folder lists it.
 #[derive(Debug, PartialEq)]
@@ -20,7 +18,8 @@ pub(crate) enum Holder {
 /// Finds the entry that a name leads to.
 pub(crate) fn holder(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Holder> {
     let mut holder = Holder::Nobody;
-    for entry in Dir::new(open_child(dir, b".", OFlags::RDONLY)?)? {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for entry in Dir::new(rustix::fs::openat(dir, ".", flags, Mode::empty())?)? {
         let entry = entry?;
         let listed = entry.file_name().to_bytes();
         if listed == name {
