@@ -290,7 +290,7 @@ fn spare_lost_found(plan: &mut DirPlan, there: &Dir) {
 
 /// Removes the deletes of folders that stay for what is in them, which is all excluded.
 fn spare_holders(plan: &mut DirPlan, sink: &Tree, there: &Dir, kept: &SparedEntries) {
-    if plan.deletes.is_empty() || kept.is_empty() {
+    if plan.deletes.is_empty() {
         return;
     }
     let dirs =

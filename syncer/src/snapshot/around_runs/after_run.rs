@@ -342,6 +342,7 @@ mod tests {
         };
         let known = KnownFromRun { scan: None, written: Some(&written) };
         assert_eq!(contents(known), ["told", "live", "told"]);
+        fs::write(dir.path().join("same"), "live").unwrap();
         assert_eq!(contents(KnownFromRun::default()), ["later", "live", "live"]);
     }
 
