@@ -13,7 +13,7 @@ use crate::{
     filter::{Filter, InUse, Rules},
     hash::TreeDigest,
     measure::monitor::Monitor,
-    path::{OWN_DIR, RelPath},
+    path::{OWN_DIR, RelPath, SNAPSHOTS},
     plan::{
         compare_params::{owners_filter, rules_of_root},
         moved_dirs::Moves,
@@ -244,7 +244,9 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             let Some((index, entry)) = entries.find(|(index, _)| *index == pair.index) else { break };
             let sink = pair.sink.map(|nth| there.first_child + nth);
             // A restore that took back the list of another volume would lose that volume's later snapshots.
-            if self.policy.spares_foreign && sink.is_some() && entry.name == OWN_DIR {
+            let has_list =
+                |id: DirId| entry.name == OWN_DIR && has_dir(&self.sink.dirs[id as usize], SNAPSHOTS);
+            if self.policy.spares_foreign && sink.is_some_and(has_list) {
                 continue;
             }
             let digest = &listed.children[pair.source as usize];
@@ -277,7 +279,11 @@ impl<S: SourceTree> CompareWalk<'_, S> {
 
 /// Returns whether a directory of the sink has a folder `.volferry`: another job writes there.
 fn has_own_dir(dir: &Dir) -> bool {
-    dir.children().any(|(name, _)| name == OWN_DIR)
+    has_dir(dir, OWN_DIR)
+}
+
+fn has_dir(dir: &Dir, name: &[u8]) -> bool {
+    dir.children().any(|(child, _)| child == name)
 }
 
 /// Removes the delete of a `lost+found` from the plan of a tree's root.
