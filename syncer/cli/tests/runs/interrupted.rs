@@ -2,7 +2,7 @@
 //! wholly old or wholly new, and the next run completes.
 
 use crate::common::oracle::Kind;
-use crate::common::prelude::*;
+use crate::common::{prelude::*, watch::until_written};
 
 /// The flags of runs that may replace everything.
 const FORCED: [&str; 2] = ["--delete", "--force"];
@@ -255,7 +255,10 @@ fn what_has_arrived_of_a_large_file_is_not_sent_again() {
 /// Stops a run once `bytes` have crossed, by a signal to these ends (0 is the source). Returns the number of bytes that
 /// crossed.
 fn stop_after(pair: &Pair, bytes: u64, stopped: &[usize]) -> u64 {
-    let (source, sink, relay) = pair.start_over(bytes, &FORCED);
+    stop(pair.start_over(bytes, &FORCED), stopped)
+}
+
+fn stop((source, sink, relay): (Running, Running, Relay), stopped: &[usize]) -> u64 {
     let ends = [source, sink];
     stopped.iter().for_each(|&end| ends[end].signal(Signal::TERM));
     relay.release();
@@ -290,11 +293,18 @@ fn a_large_file_arrives_over_several_runs_that_are_told_to_stop() {
 fn a_part_that_nobody_can_use_goes_with_the_next_run_that_is_stopped() {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.source.join("first"), &Rng::new(1).bytes(8_000_000));
-    stop_after(&pair, 4_000_000, &[0]);
+    let stop_once_staged = |stopped| {
+        let before = pair.staged();
+        let run = pair.start_over(4_000_000, &FORCED);
+        let is_staged = || pair.staged().iter().any(|name| !before.contains(name));
+        until_written(&pair.destination.join(".volferry/staging"), is_staged);
+        stop(run, &[stopped]);
+    };
+    stop_once_staged(0);
     let first = pair.staged();
     assert_eq!(first.len(), 1, "{first:?}");
     fs::rename(pair.source.join("first"), pair.source.join("second")).unwrap();
-    stop_after(&pair, 4_000_000, &[1]);
+    stop_once_staged(1);
     let second = pair.staged();
     assert_eq!(second.len(), 1, "{second:?}");
     assert_ne!(first[0][..32], second[0][..32]);
