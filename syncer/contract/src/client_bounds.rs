@@ -3,8 +3,10 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 /// The most connections of one client at once. A network of 64 bits is one client in IPv6.
 pub const MOST_OF_CLIENT: usize = 16;
@@ -19,7 +21,7 @@ impl ClientBounds {
     /// Admits a connection from that address, until the returned value is dropped; `None` if there are too many.
     pub fn admit(&self, from: IpAddr) -> Option<AdmittedClient> {
         let client = client(from);
-        let mut present = self.present();
+        let mut present = self.0.lock();
         if present.values().sum::<usize>() >= MOST_CLIENTS {
             return None;
         }
@@ -29,10 +31,6 @@ impl ClientBounds {
         }
         *own += 1;
         Some(AdmittedClient { bounds: self.clone(), client })
-    }
-
-    fn present(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -45,7 +43,7 @@ pub struct AdmittedClient {
 
 impl Drop for AdmittedClient {
     fn drop(&mut self) {
-        let mut present = self.bounds.present();
+        let mut present = self.bounds.0.lock();
         if let Some(own) = present.get_mut(&self.client) {
             *own -= 1;
             if *own == 0 {
@@ -82,7 +80,7 @@ mod tests {
         flood.pop();
         assert_eq!(all(&bounds, "10.0.0.1").len(), 1);
         drop((flood, probe));
-        assert!(bounds.present().is_empty(), "clients that are gone take no memory");
+        assert!(bounds.0.lock().is_empty(), "clients that are gone take no memory");
     }
 
     #[test]

@@ -162,7 +162,7 @@ pub fn read_pattern(line: &str) -> Result<Pattern, PatternError> {
 }
 
 /// Returns enough of a pattern to recognise it, because the message crosses to the peer.
-fn start_of(pattern: &str) -> String {
+pub fn start_of(pattern: &str) -> String {
     pattern.chars().take(80).collect()
 }
 

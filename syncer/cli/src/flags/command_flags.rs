@@ -141,10 +141,12 @@ impl From<BenchEnd> for Side {
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {
     /// The folder that has the files
-    #[arg(value_name = "SRC", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect", value_parser = PathBufValueParser::new().try_map(here))]
+    #[arg(value_name = "SRC", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    #[arg(value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) source: Option<PathBuf>,
     /// The folder that the files go to
-    #[arg(value_name = "DST", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect", value_parser = PathBufValueParser::new().try_map(here))]
+    #[arg(value_name = "DST", required_unless_present_any = ["connect", "schema"], conflicts_with = "connect")]
+    #[arg(value_parser = PathBufValueParser::new().try_map(here))]
     pub(crate) destination: Option<PathBuf>,
     /// Check the connection to a `volferry receive` that listens there; a receive with --once ends afterwards
     #[arg(long, value_name = "HOST:PORT", value_parser = peer_address, requires = "identity")]

@@ -1,7 +1,7 @@
 //! Decides by gitignore patterns which entries a run leaves alone. Excluded entries are not listed at either end, so
 //! they are neither sent nor changed nor deleted.
 
-use contract::gitignore_pattern::{PatternError, Patterns, read_pattern};
+use contract::gitignore_pattern::{PatternError, Patterns, read_pattern, start_of};
 use thiserror::Error;
 
 use super::{
@@ -121,11 +121,6 @@ fn read(patterns: &[String]) -> Result<Patterns, FilterError> {
         return Err(FilterError::TooMany(patterns.len()));
     }
     Ok(Patterns(patterns.iter().map(|line| read_pattern(line)).collect::<Result<_, _>>()?))
-}
-
-/// Returns enough of a pattern to recognise it, because the message crosses to the peer.
-fn start_of(pattern: &str) -> String {
-    pattern.chars().take(80).collect()
 }
 
 #[cfg(test)]
