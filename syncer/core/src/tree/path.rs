@@ -112,7 +112,7 @@ impl RelPath {
     }
 
     /// Yields the names on the way from the root.
-    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
     }
 }

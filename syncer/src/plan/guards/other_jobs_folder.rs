@@ -48,7 +48,7 @@ const IDENTITY: [&[u8]; 2] = [b"made", b"volume"];
 /// Refuses to replace the `.volferry` of another volume below the root, whose list of snapshots would be lost. One that
 /// came from this source, and that no run has used since, is brought up to date like any other folder.
 pub(super) fn other_volume(params: &RunParams, planned: &Compared, sink: &Tree) -> Option<Refused> {
-    let own = planned.dirs.iter().filter(|dir| dir.path.names().last() == Some(OWN_DIR));
+    let own = planned.dirs.iter().filter(|dir| dir.path.names().next_back() == Some(OWN_DIR));
     let found = own.filter_map(|dir| Some((dir, &sink.dirs[dir.sink? as usize].listing)));
     let (dir, _) = found.into_iter().find(|(dir, there)| is_others(params, dir, there))?;
     Some(Refused {
