@@ -288,23 +288,25 @@ fn a_large_file_arrives_over_several_runs_that_are_told_to_stop() {
     }
 }
 
+/// Stops a run by a signal to one end once the first half of a file of 8 MB has crossed, and a part of it is staged.
+fn stop_once_staged(pair: &Pair, stopped: usize) {
+    let before = pair.staged();
+    let run = pair.start_over(4_000_000, &FORCED);
+    let is_staged = || pair.staged().iter().any(|name| !before.contains(name));
+    until_written(&pair.destination.join(".volferry/staging"), is_staged);
+    stop(run, &[stopped]);
+}
+
 /// The first try leaves a part of a file that does not exist in the second.
 #[test]
 fn a_part_that_nobody_can_use_goes_with_the_next_run_that_is_stopped() {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.source.join("first"), &Rng::new(1).bytes(8_000_000));
-    let stop_once_staged = |stopped| {
-        let before = pair.staged();
-        let run = pair.start_over(4_000_000, &FORCED);
-        let is_staged = || pair.staged().iter().any(|name| !before.contains(name));
-        until_written(&pair.destination.join(".volferry/staging"), is_staged);
-        stop(run, &[stopped]);
-    };
-    stop_once_staged(0);
+    stop_once_staged(&pair, 0);
     let first = pair.staged();
     assert_eq!(first.len(), 1, "{first:?}");
     fs::rename(pair.source.join("first"), pair.source.join("second")).unwrap();
-    stop_once_staged(1);
+    stop_once_staged(&pair, 1);
     let second = pair.staged();
     assert_eq!(second.len(), 1, "{second:?}");
     assert_ne!(first[0][..32], second[0][..32]);
@@ -316,7 +318,7 @@ fn a_run_that_is_refused_keeps_what_an_earlier_one_left() {
     let pair = Pair::new(Way::SinkListens);
     tree::file(&pair.destination.join("only here"), b"content");
     tree::file(&pair.source.join("large"), &Rng::new(1).bytes(8_000_000));
-    stop_after(&pair, 4_000_000, &[0]);
+    stop_once_staged(&pair, 0);
     let left = pair.staged();
     assert_eq!(left.len(), 1, "{left:?}");
     pair.run_to(ExitCode::Guard, &["--delete", "--delete-limit=10"]);
