@@ -141,7 +141,7 @@ pub(super) fn history(store: Looked<'_>, flags: &HistoryFlags) -> Result<ExitCod
 
 pub(super) fn log(flags: &LogFlags) -> Result<ExitCode, SnapshotError> {
     let opened = open(&flags.volume.dir)?;
-    let log = opened.store.audit()?;
+    let log = opened.store.audit(&opened.roots)?;
     if flags.volume.json {
         say_json(&log.events.iter().map(EventJson::from).collect::<Vec<_>>());
     } else {
@@ -159,7 +159,9 @@ pub(super) fn log(flags: &LogFlags) -> Result<ExitCode, SnapshotError> {
     match log.broken {
         None => Ok(ExitCode::Done),
         Some(line) => {
-            print::complain(&format!("error: line {line} of the log does not fit what is before it\n"));
+            print::complain(&format!(
+                "error: line {line} of the log is missing or does not fit what is before it\n"
+            ));
             Ok(ExitCode::Partial)
         }
     }

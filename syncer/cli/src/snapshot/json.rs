@@ -379,7 +379,7 @@ pub(super) struct EventJson {
 
 impl From<&Event> for EventJson {
     fn from(event: &Event) -> Self {
-        let Event { time, action, by, snapshots, note } = event.clone();
+        let Event { time, action, by, snapshots, note, changes: _ } = event.clone();
         Self { time, action, by, snapshots, note }
     }
 }

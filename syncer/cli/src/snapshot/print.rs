@@ -293,7 +293,7 @@ pub(super) fn verified(part: StoreShare, verified: &Verified, roots: &Roots) -> 
         let _ = writeln!(text, "damaged: {what}{healed}");
     }
     if let Some(line) = verified.audit_broken_at {
-        let _ = writeln!(text, "damaged: the audit log from line {line} on");
+        let _ = writeln!(text, "damaged or cut: the audit log from line {line} on");
     }
     let _ = writeln!(
         text,

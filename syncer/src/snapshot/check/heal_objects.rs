@@ -34,6 +34,8 @@ pub fn heal(
     monitor: &Monitor,
 ) -> Result<(), SnapshotError> {
     let copies = copies(writer, &verified.damaged)?;
+    let changes = writer.roots.changes;
+    writer.log("heal", by, &[])?;
     for damage in &mut verified.damaged {
         let healed = match damage.what {
             Damaged::Content(content, len) => heal_content(writer, live, content, len, damage, &copies),
@@ -48,10 +50,13 @@ pub fn heal(
     }
     heal_by_repointing(writer, live, &mut verified.damaged, &copies.folders, monitor)?;
     if verified.list.is_some() {
-        writer.commit(writer.roots.clone())?;
+        // That of a healed directory has put the list right.
+        if writer.roots.changes == changes {
+            writer.commit(writer.roots.clone())?;
+        }
         verified.is_list_healed = writer.roots.damages() == 0;
     }
-    writer.log("heal", by, &[])
+    Ok(())
 }
 
 /// Other copies of damaged objects.

@@ -68,7 +68,10 @@ impl fmt::Display for RepairStep {
             Self::Forget(None) => write!(f, "forget a damaged record of the list: nothing can be read of it"),
             Self::WriteList(count) => write!(f, "write the list of {count} snapshots and its copy anew"),
             Self::NewLog(line) => {
-                write!(f, "put the log aside, which is damaged from line {line} on, and begin a new one")
+                write!(
+                    f,
+                    "put the log aside, which is damaged or cut from line {line} on, and begin a new one"
+                )
             }
         }
     }
@@ -89,9 +92,10 @@ pub struct Repair {
 /// If the store cannot be read, or has another version.
 pub fn plan_repair(store: &Store) -> Result<Repair, SnapshotError> {
     let mut repair = Repair::default();
-    let log = store.audit()?;
+    let listed = store.roots();
+    let log = store.audit(listed.as_ref().unwrap_or(&Roots::default()))?;
     let (alone, copy) = (store.list().alone()?, store.list().copy_in_part()?);
-    match store.roots() {
+    match listed {
         Ok(roots) if roots.damages() == 0 && roots.state == ListState::Read => {
             if store.list().is_copy_damaged()? {
                 repair.write(roots);
@@ -198,6 +202,8 @@ impl Repair {
         if repair.steps.is_empty() {
             return Ok(repair);
         }
+        writer.roots.changes =
+            repair.roots.as_ref().map_or_else(|| writer.store.roots(), |roots| Ok(roots.clone()))?.changes;
         let mut note = String::new();
         if repair.steps.iter().any(|step| matches!(step, RepairStep::NewLog(_))) {
             let aside = audit_log::put_aside(writer.store.dir());

@@ -91,7 +91,7 @@ pub fn verify(
     turn: &Turn,
     pace: &ReadPace<'_>,
 ) -> Result<Verified, SnapshotError> {
-    let log = store.audit()?;
+    let log = store.audit(roots)?;
     let mut verified = Verified {
         damaged_records: roots.damages() as u64,
         list: damage_of_list(store, roots)?,

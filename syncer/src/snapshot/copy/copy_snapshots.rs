@@ -91,7 +91,7 @@ pub fn staying_away(
     if matches!(selection, CopySelection::Named(_)) {
         return Ok(BTreeSet::new());
     }
-    let log = writer.store.audit()?;
+    let log = writer.store.audit(&writer.roots)?;
     if let Some(line) = log.broken {
         return Err(SnapshotError::DamagedLog(line));
     }

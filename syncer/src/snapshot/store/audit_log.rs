@@ -1,7 +1,8 @@
 //! The log of commands on snapshots, such as create, restore, forget and collect: the file `audit`, which only grows.
 //!
 //! Each line is a hash of the line before and of its own text, a space, and the text, which is JSON. To change or
-//! remove a line unseen, one has to rewrite all lines after it.
+//! remove a line unseen, one has to rewrite all lines after it. The list counts its changes, and each line has that
+//! count: so last lines are missed, too.
 
 use std::{
     collections::BTreeSet,
@@ -55,6 +56,9 @@ pub struct Event {
     /// What else is to be known; empty for most.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// The number of changes that the list had seen before; `None` in lines of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<u64>,
 }
 
 /// The content of a log, and whether all of it can be trusted.
@@ -62,7 +66,7 @@ pub struct Event {
 pub struct Log {
     /// The lines that continue the chain, the oldest first.
     pub events: Vec<Event>,
-    /// The first line that does not continue the chain, counted from 1.
+    /// The first line that does not continue the chain or is missing, counted from 1.
     pub broken: Option<u64>,
 }
 
@@ -167,9 +171,15 @@ fn hash_of(before: &str, text: &str) -> String {
     hasher.finalize().to_hex()[..HASH_DIGITS].to_owned()
 }
 
-/// Reads a log and checks its chain.
-pub(crate) fn read(dir: BorrowedFd<'_>) -> io::Result<Log> {
-    Ok(Log::decode(&read_regular(dir, AUDIT, MAX_AUDIT_BYTES)?))
+/// Reads a log, and checks its chain and that it has the last of the `changes` of the list. The first change, which
+/// makes the list, has no line.
+pub(crate) fn read(dir: BorrowedFd<'_>, changes: u64) -> io::Result<Log> {
+    let mut log = Log::decode(&read_regular(dir, AUDIT, MAX_AUDIT_BYTES)?);
+    let told = log.events.last().map_or(Some(0), |last| last.changes);
+    if log.broken.is_none() && told.is_some_and(|told| changes > told + 1) {
+        log.broken = Some(log.events.len() as u64 + 1);
+    }
+    Ok(log)
 }
 
 impl Log {
@@ -229,6 +239,7 @@ pub(crate) mod tests {
             by: "uid 0".into(),
             snapshots,
             note: String::new(),
+            changes: None,
         }
     }
 
@@ -251,9 +262,9 @@ pub(crate) mod tests {
         let whole = fs::read(&path).unwrap();
         for torn in [&b"0123"[..], &whole[..whole.len() / 3 - 1]] {
             fs::write(&path, [&whole, torn].concat()).unwrap();
-            assert_eq!(read(fd.as_fd()).unwrap().events.len(), 3);
+            assert_eq!(read(fd.as_fd(), 0).unwrap().events.len(), 3);
             append(fd.as_fd(), &event(3), Durable::Now).unwrap();
-            let log = read(fd.as_fd()).unwrap();
+            let log = read(fd.as_fd(), 0).unwrap();
             assert_eq!((log.events, log.broken), ((0..4).map(event).collect(), None));
         }
     }
@@ -265,7 +276,7 @@ pub(crate) mod tests {
             let snapshots = (0..count).map(|nth| format!("{nth:016x}")).collect();
             append(fd.as_fd(), &Event { snapshots, ..event(0) }, Durable::Now).unwrap();
         }
-        let log = read(fd.as_fd()).unwrap();
+        let log = read(fd.as_fd(), 0).unwrap();
         assert_eq!((log.events.len(), log.broken), (5, None));
     }
 
@@ -281,7 +292,7 @@ pub(crate) mod tests {
         let first = |id: SnapshotId| id.0 == 0;
         super::append(fd.as_fd(), &event(3), &first, Durable::Now).unwrap();
         super::append(fd.as_fd(), &event(4), &first, Durable::Now).unwrap();
-        let log = read(fd.as_fd()).unwrap();
+        let log = read(fd.as_fd(), 0).unwrap();
         let said: Vec<_> = log.events.iter().map(|it| (it.action.as_str(), it.snapshots.len())).collect();
         assert_eq!(said[3..], [(COLLECT, 2), (UNCOLLECT, 1), ("create", 1), ("create", 1)]);
         assert_eq!((log.broken, log.gone()), (None, [SnapshotId(1)].into()));
@@ -294,9 +305,32 @@ pub(crate) mod tests {
         let whole = fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = whole.split_inclusive('\n').collect();
         fs::write(&path, whole.replace("0000000000000001", "0000000000000009")).unwrap();
-        assert_eq!(read(fd.as_fd()).unwrap().broken, Some(2));
+        assert_eq!(read(fd.as_fd(), 0).unwrap().broken, Some(2));
         fs::write(&path, [lines[0], lines[2], lines[3]].concat()).unwrap();
-        assert_eq!(read(fd.as_fd()).unwrap().broken, Some(2));
+        assert_eq!(read(fd.as_fd(), 0).unwrap().broken, Some(2));
+    }
+
+    #[test]
+    fn last_lines_that_are_missing_are_missed() {
+        let (dir, fd) = with_lines(0);
+        let changed = |changes| Event { changes: Some(changes), ..event(changes as usize) };
+        // A line without a change follows each with one, as a restore writes it.
+        for event in (1..4).flat_map(|changes| [changed(changes), changed(changes)]) {
+            append(fd.as_fd(), &event, Durable::Now).unwrap();
+        }
+        assert_eq!(
+            (4..6).map(|changes| read(fd.as_fd(), changes).unwrap().broken).collect::<Vec<_>>(),
+            [None, Some(7)]
+        );
+        let path = dir.path().join(AUDIT);
+        let whole = fs::read_to_string(&path).unwrap();
+        let broken = |lines: usize| {
+            fs::write(&path, whole.split_inclusive('\n').take(lines).collect::<String>()).unwrap();
+            read(fd.as_fd(), 4).unwrap().broken
+        };
+        assert_eq!([6, 5, 4, 3, 0].map(broken), [None, None, Some(5), Some(4), Some(1)]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read(fd.as_fd(), 4).unwrap().broken, Some(1));
     }
 
     #[test]
@@ -306,15 +340,15 @@ pub(crate) mod tests {
         let (dir, fd) = with_lines(0);
         let path = dir.path().join(AUDIT);
         symlink("/dev/zero", &path).unwrap();
-        assert!(read(fd.as_fd()).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
+        assert!(read(fd.as_fd(), 0).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
         fs::remove_file(&path).unwrap();
         // Names of devices need a capability, and a pipe behaves like one.
         let flags = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(&fd, AUDIT, flags, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        assert!(read(fd.as_fd()).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
+        assert!(read(fd.as_fd(), 0).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
         fs::remove_file(&path).unwrap();
         fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
-        assert!(read(fd.as_fd()).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
+        assert!(read(fd.as_fd(), 0).is_err() && append(fd.as_fd(), &event(0), Durable::Now).is_err());
     }
 
     #[test]

@@ -232,6 +232,7 @@ impl<'a> Writer<'a> {
             by: by.into(),
             snapshots: snapshots.iter().map(ToString::to_string).collect(),
             note: note.into(),
+            changes: Some(self.roots.changes),
         };
         audit_log::append(self.store.dir(), &event, &|id| self.roots.get(id).is_some(), durable)
             .map_err(|error| io_error("write to", self.store.path().join(AUDIT))(error))

@@ -142,12 +142,12 @@ impl Store {
         RootsFile { dir: self.dir(), path: &self.path, user: self.user }
     }
 
-    /// Reads the audit log.
+    /// Reads the audit log, which has to have the last change of the list that was read before it.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn audit(&self) -> Result<audit_log::Log, SnapshotError> {
-        audit_log::read(self.dir()).map_err(io_error("read", self.path.join(AUDIT)))
+    pub fn audit(&self, roots: &Roots) -> Result<audit_log::Log, SnapshotError> {
+        audit_log::read(self.dir(), roots.changes).map_err(io_error("read", self.path.join(AUDIT)))
     }
 
     /// Reads a directory and checks its id.
