@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use contract::printable;
+use contract::{printable, printable_json};
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
@@ -21,11 +21,14 @@ pub(super) fn yaml<S: AsRef<str>>(lines: &[S]) -> Result<(), PluginError> {
 
 /// Escapes in lines of YAML all control characters but tabs. A serializer leaves no others.
 fn yaml_text<S: AsRef<str>>(lines: &[S]) -> String {
-    let escaped = |line: &S| {
-        let parts: Vec<_> = line.as_ref().split('\t').map(printable).collect();
-        parts.join("\t") + "\n"
-    };
-    lines.iter().map(escaped).collect()
+    let mut text = String::new();
+    for line in lines {
+        for c in line.as_ref().chars() {
+            if c.is_control() && c != '\t' { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// Prints lines on standard output.
@@ -50,16 +53,7 @@ pub(super) fn object<T: Serialize>(wanted: Output, object: &T) -> Result<bool, P
 /// Prints an object as JSON on standard output.
 pub(super) fn json<T: Serialize>(object: &T) -> Result<(), PluginError> {
     let text = serde_json::to_string_pretty(object)?;
-    write(format!("{}\n", without_controls(&text)).as_bytes())
-}
-
-/// Escapes in a JSON text those control characters that JSON itself leaves, of which some start commands to terminals.
-fn without_controls(json: &str) -> String {
-    let escape = |c: char| match c {
-        '\x7f'..='\u{9f}' => format!("\\u{:04x}", u32::from(c)),
-        c => c.into(),
-    };
-    json.chars().map(escape).collect()
+    write(format!("{}\n", printable_json(&text)).as_bytes())
 }
 
 /// Prints a line on standard error.
@@ -111,7 +105,7 @@ mod tests {
 
     #[test]
     fn no_text_in_an_object_starts_a_command_to_the_terminal() {
-        assert_eq!(without_controls("\"\u{9b}2J é\x7f\""), r#""\u009b2J é\u007f""#);
+        assert_eq!(printable_json("\"\u{9b}2J é\x7f\""), r#""\u009b2J é\u007f""#);
     }
 
     #[test]

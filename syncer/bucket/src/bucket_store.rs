@@ -91,6 +91,15 @@ impl std::fmt::Debug for BucketStore {
     }
 }
 
+/// The state of the head and its copy.
+#[derive(Default)]
+pub(crate) struct CheckedHeads {
+    /// What is wrong with them.
+    pub wrong: Vec<BucketError>,
+    /// Whether there is no copy yet.
+    pub lacks_copy: bool,
+}
+
 impl BucketStore {
     /// Opens the store at `url`.
     ///
@@ -168,21 +177,24 @@ impl BucketStore {
         Ok(())
     }
 
-    /// Returns what is wrong with the head and its copy.
-    pub(crate) fn check_heads(&self) -> Result<Vec<BucketError>, BucketError> {
-        let mut wrong = Vec::new();
+    /// Checks the head and its copy.
+    pub(crate) fn check_heads(&self) -> Result<CheckedHeads, BucketError> {
+        let mut checked = CheckedHeads::default();
         for name in [HEAD, HEAD_COPY] {
             let what = match self.objects.get(name, MAX_NEW_BYTES) {
                 Ok(Some(there)) if there == self.head => continue,
-                // Stores of earlier versions have no copy until they are written to.
-                Ok(None) if name == HEAD_COPY => continue,
+                // A first copy that was cut off has not written it, and nor have earlier versions.
+                Ok(None) if name == HEAD_COPY => {
+                    checked.lacks_copy = true;
+                    continue;
+                }
                 Ok(None) => "it is missing",
                 Err(error) if !error.is_of_an_object() => return Err(error),
                 _ => "it is not what this program has written",
             };
-            wrong.push(self.objects.damaged(name, what));
+            checked.wrong.push(self.objects.damaged(name, what));
         }
-        Ok(wrong)
+        Ok(checked)
     }
 
     /// Writes the head and its copy again.

@@ -51,8 +51,8 @@ pub fn verify_store(
     let mut known = store.known_to_read()?;
     let mut around = known.take_around();
     let heads = store.check_heads()?;
-    let has_lost_head = !heads.is_empty();
-    around.extend(heads);
+    let has_lost_head = heads.lacks_copy || !heads.wrong.is_empty();
+    around.extend(heads.wrong);
     let mut check = StoreCheck::new(store, &known);
     let damage = |error: &BucketError| Damage::elsewhere(error.object().to_owned(), error.to_string());
     check.done.damaged.extend(around.iter().map(damage));

@@ -21,7 +21,7 @@ pub(crate) fn print(text: &[u8]) -> bool {
 /// Prints a value as JSON, for commands that end with an error if it cannot be written.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
-    writeln!(io::stdout(), "{text}")
+    writeln!(io::stdout(), "{}", contract::printable_json(&text))
 }
 
 /// Tells of a failure to write.

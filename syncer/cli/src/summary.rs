@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use contract::{
-    Failure, HistoryReport, Reason, Report, RunResult, Timings, Work,
+    Failure, HistoryReport, Reason, Report, RunResult, SnapshotReport, Timings, Work,
     human::{bytes, count, counted, measured},
 };
 
@@ -66,9 +66,17 @@ fn outcome(report: &Report) -> String {
     let mut text = format!("{dry}{}\n{}\n", changes(&report.work), time(report));
     report.link.iter().for_each(|link| add(&mut text, "link", &link.to_string()));
     report.bottleneck.iter().for_each(|it| add(&mut text, "bottleneck", &it.message));
+    report.snapshot.iter().filter_map(snapshot).for_each(|line| add(&mut text, "snapshot", &line));
     report.history.iter().for_each(|copied| add(&mut text, "history", &history(copied)));
     report.notes.iter().for_each(|note| add(&mut text, "note", note));
     text
+}
+
+/// Says which snapshot was taken, and how many have gone for it.
+fn snapshot(of: &SnapshotReport) -> Option<String> {
+    let taken = format!("{} taken, {} of this job", of.made.as_ref()?.id, counted(of.count, "snapshot"));
+    let dropped = format!("; {} dropped, {} freed", count(of.dropped_count), bytes(of.freed_bytes));
+    Some(if of.dropped_count > 0 { taken + &dropped } else { taken })
 }
 
 /// Says which snapshots of the source have travelled along.
@@ -166,7 +174,7 @@ fn phases(timings: &Timings) -> [(&'static str, u64); 10] {
 
 #[cfg(test)]
 mod tests {
-    use contract::{Bottleneck, Cause, Failure, LinkKind, RunLink};
+    use contract::{Bottleneck, Cause, Failure, LinkKind, RunLink, SnapshotEntry};
 
     use super::*;
 
@@ -204,6 +212,19 @@ mod tests {
         let told = summary(&Report { history: Some(history), ..report() });
         let line = "history: 1 snapshot copied, 0 B; 1,200 there already; 2 dropped by the rules\n";
         assert!(told.ends_with(line), "{told}");
+    }
+
+    #[test]
+    fn a_snapshot_and_what_has_gone_for_it_are_a_line() {
+        let made = SnapshotEntry { id: "6851d1f036b62b32".into(), ..SnapshotEntry::default() };
+        let mut taken = SnapshotReport { made: Some(made), count: 3, ..SnapshotReport::default() };
+        let line = |of: &SnapshotReport| {
+            let told = summary(&Report { snapshot: Some(of.clone()), ..report() });
+            told.lines().last().unwrap().to_owned()
+        };
+        assert_eq!(line(&taken), "snapshot: 6851d1f036b62b32 taken, 3 snapshots of this job");
+        taken.dropped_count = 2;
+        assert!(line(&taken).ends_with("; 2 dropped, 0 B freed"));
     }
 
     #[test]

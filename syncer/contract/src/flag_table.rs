@@ -210,6 +210,7 @@ impl RunParams {
             one_file_system: false,
             compare: if self.compare == Compare::Content { Compare::default() } else { self.compare },
             bandwidth_limit: None,
+            force: false,
             ..self.clone()
         };
         let is_given = move |row: &&Row<Self>| !(row.arguments)(&rest).is_empty();

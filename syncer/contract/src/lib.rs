@@ -61,7 +61,7 @@ pub use changed_blocks::{ChangedBlocks, ChangedRanges, MAX_CHANGED_RANGES, Range
 pub use contact::{Contact, Fingerprint};
 pub use content_hash::{ContentHash, DeviceContent};
 pub use error_chain::chain;
-pub use escape::{printable, write_escaped_field};
+pub use escape::{drives_terminal, printable, printable_json, write_escaped_field};
 pub use exit::ExitCode;
 pub use flag_table::Flag;
 pub use folder_request::{FolderAccess, FolderRequest, service_job};

@@ -13,7 +13,7 @@ use crate::{
     sink::{backup_place::sparing, copied_history::check_history},
     sys::{
         block_device::{DeviceError, Opened, PathKind},
-        root::TreeLocation,
+        root::{Root, TreeLocation},
     },
 };
 
@@ -32,6 +32,10 @@ impl FoundSource {
         if found.is_device() {
             refuse_params(params)?;
             return Self::device(place, params).map_err(SessionError::SourceDevice);
+        }
+        if found == PathKind::Nothing && !params.image {
+            // Its absence is told before what would not go with a folder.
+            Root::enter(place).map_err(SessionError::Source)?;
         }
         refuse_image(place, found, params)?;
         Ok(Self::Tree(Subject::of_source(place, found, params)?))

@@ -167,6 +167,8 @@ impl<S: SourceTree> CompareWalk<'_, S> {
             if !self.owner.is_empty() {
                 let unlinked = listed.listing.iter().filter(|entry| spared.forbids_target(entry));
                 self.made.unlinked.extend(unlinked.map(|entry| path_in(&visit.path, entry.name)));
+                self.made.left_out +=
+                    listed.listing.iter().filter(|entry| spared.forbids(entry)).count() as u64;
             }
             let go_on = || go_on(self.monitor);
             let mut plan = plan_dir(&listed.listing, &there.listing, self.policy, spared, go_on)?;

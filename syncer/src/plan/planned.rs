@@ -128,6 +128,8 @@ pub(crate) struct Compared {
     pub kept: SparedEntries,
     /// The entries that stay although the source does not have them, because of the mount that they are in.
     pub beyond: Mounts,
+    /// The number of entries of the source, without those below them, that the owner of the destination excludes.
+    pub left_out: u64,
     /// Further names of files that are left out, because of what is excluded.
     pub unlinked: Vec<RelPath>,
     /// Entries of the source in whose places entries of other kinds stay, because they are excluded.

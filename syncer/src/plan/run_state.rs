@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::{
     measure::{failures::Failures, monitor::Monitor, report::Counters},
-    plan::plan_id::PlanId,
+    plan::plan_id::ExpectedPlan,
 };
 
 /// One run: its parameters, and its results so far.
@@ -20,7 +20,7 @@ pub(crate) struct Run<'a> {
     /// Whether only some paths are restored: names of a file outside of them keep its data and its metadata.
     pub restores_paths: bool,
     /// The plan that was shown, if only that may be carried out.
-    pub expected_plan: Option<&'a PlanId>,
+    pub expected_plan: Option<ExpectedPlan<'a>>,
     notes: Mutex<Vec<String>>,
 }
 

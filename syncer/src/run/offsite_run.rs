@@ -8,7 +8,7 @@ use crate::{
     ends::source_lock::SourceLock,
     entry::FullMeta,
     measure::{failures::Failures, monitor::Monitor, report::Stopwatch},
-    plan::scan_params::options_for_snapshot,
+    plan::{guards::empty_source::check_snapshot, scan_params::options_for_snapshot},
     run::outcome::{Clock, Outcome},
     scan::scan,
     session_error::{SessionError, go_on},
@@ -16,7 +16,7 @@ use crate::{
         SnapshotError,
         around_runs::{labels, remember_rules, retain_offsite},
         create::ScannedTree,
-        offsite::{OffsiteStore, OffsiteWork, quiet_before, take_offsite},
+        offsite::{OffsiteStore, OffsiteWork, last_of_job, quiet_before, take_offsite},
         typed_time::time_of,
     },
     sys::root::{Root, TreeLocation},
@@ -67,9 +67,12 @@ fn run(
     let source = ScannedTree { tree: &tree, options: &options, root_meta, root: &root, began, written: None };
     let no_rules = SnapshotParams::default();
     let asked = params.demands.snapshot.as_ref().unwrap_or(&no_rules);
+    let labels = labels(asked, &params.run);
+    let before = last_of_job(&*store, &labels.job).map_or(0, |last| last.entries);
+    let overridden = check_snapshot(totals.entries, before, params.force)?;
     let of = OffsiteWork {
         source: &source,
-        labels: labels(asked, &params.run),
+        labels,
         reads_all: params.compare == Compare::Content,
         failures: &failures,
         monitor,
@@ -88,7 +91,7 @@ fn run(
     watch.enter(Phase::Snapshot);
     let snapshot = retain_offsite(&mut *store, asked, &made, &failures, monitor);
     let mut report = Report { run: params.run.clone(), ..report_of(work, &failures, watch) };
-    report.notes.extend(lock.note);
+    report.notes.extend(lock.note.into_iter().chain(overridden));
     report.add_snapshot(snapshot);
     report.fill_rates();
     Ok(report)

@@ -14,7 +14,7 @@ use crate::{
     filter::escape,
     measure::report::Stopwatch,
     path::RelPath,
-    plan::{run_state::Run, single_file::Subject},
+    plan::{plan_id::ExpectedPlan, run_state::Run, single_file::Subject},
     run::pipeline,
     session_error::SessionError,
     sink::open_destination::HeldDestination,
@@ -114,7 +114,11 @@ impl Restore<'_> {
         let mut run = Run::new(&params, watch.monitor());
         run.restores_in_place = self.before.in_place;
         run.restores_paths = !self.paths.iter().any(RelPath::is_root);
-        run.expected_plan = self.plan.as_ref();
+        run.expected_plan = self.plan.as_ref().map(|id| ExpectedPlan {
+            id,
+            snapshot: self.snapshot.id,
+            in_place: self.before.in_place,
+        });
         run.note(note);
         let unread = "files of the snapshot's size and time were not compared by content: -c does that";
         run.note((params.compare != Compare::Content).then(|| unread.into()));

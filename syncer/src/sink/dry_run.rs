@@ -129,7 +129,13 @@ impl<'a> DryTree<'a> {
         let Planned { head, compared, sink, checked } = plan;
         if params.verify && self.leads() {
             let differences = verify_copy::report(compared, sink, failures);
-            notes.extend(verify_copy::notes(None, head.totals.entries, differences, checked.changed));
+            notes.extend(verify_copy::notes(
+                None,
+                head.totals.entries,
+                compared.left_out,
+                differences,
+                checked.changed,
+            ));
         }
         notes.extend(renamed_file::check_renamed(self.subject, params, compared)?);
         let (path, asked) = (self.subject.place.path(), params.demands.snapshot.as_ref());

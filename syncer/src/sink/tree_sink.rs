@@ -137,12 +137,12 @@ impl TreeSink<'_> {
     /// Refuses a plan that is not the one that was shown, if only that may be carried out.
     pub(crate) fn expect_plan(&self, plan: &Planned) -> Result<(), SessionError> {
         let Some(expected) = self.run.expected_plan else { return Ok(()) };
-        let mut now = PlanHasher::default();
+        let mut now = PlanHasher::of(expected.snapshot, expected.in_place);
         self.actions(plan, &mut |actions| {
             actions.iter().for_each(|action| now.add(action));
             Ok(())
         })?;
-        Ok(expected.check(&now.finish())?)
+        Ok(expected.id.check(&now.finish())?)
     }
 
     fn actions(&self, plan: &Planned, report: &mut ReportActions<'_>) -> Result<(), SessionError> {

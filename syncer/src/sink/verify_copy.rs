@@ -73,7 +73,7 @@ impl Verifier<'_> {
             Some(_) => compared.dirs.iter().map(|dir| dir.listing.len() as u64).sum(),
             None => head.totals.entries,
         };
-        let mut notes = notes(shard, entries, differences, changed);
+        let mut notes = notes(shard, entries, compared.left_out, differences, changed);
         if moves {
             notes.push(self.release(source, copied)?);
         }
@@ -126,12 +126,25 @@ fn leave_existing(dir: &mut PlannedDir) {
 }
 
 /// Formats the results of a verification as sentences for the report.
-pub(crate) fn notes(shard: Option<Shard>, entries: u64, differences: u64, changed: u64) -> Vec<String> {
+pub(crate) fn notes(
+    shard: Option<Shard>,
+    entries: u64,
+    left_out: u64,
+    differences: u64,
+    changed: u64,
+) -> Vec<String> {
     let who = shard.map_or_else(String::new, |Shard { index, count }| format!("shard {index}/{count} "));
     let entries = plural(entries, "entry was", "entries were");
     let differences = plural(differences, "differs", "differ");
+    let all_but = match left_out {
+        0 => String::new(),
+        _ => format!(
+            ", but for {} here with all below",
+            plural(left_out, "that is excluded", "that are excluded")
+        ),
+    };
     let mut notes = vec![format!(
-        "{who}verified: {entries} compared with the source and all contents read back, {differences}"
+        "{who}verified: {entries} compared with the source and all contents read back{all_but}, {differences}"
     )];
     if changed > 0 {
         let (one, many) = (

@@ -227,6 +227,9 @@ impl SourceFile {
         let part = device.part(name).ok_or(Errno::NOENT)?;
         let fd = device.as_fd().try_clone_to_owned()?;
         let stat = rustix::fs::fstat(&fd)?;
+        if device.is_cut(&stat) {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the image was cut while it was read"));
+        }
         Ok(Self {
             fd,
             stat,

@@ -16,7 +16,7 @@ use std::{
 
 use contract::{ChangedRanges, human::bytes};
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, SeekFrom},
+    fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat},
     io::Errno,
 };
 use thiserror::Error;
@@ -200,6 +200,8 @@ pub(crate) fn folder_of(place: &TreeLocation) -> TreeLocation {
 pub(crate) struct Opened {
     fd: OwnedFd,
     len: u64,
+    /// Its length when it was opened, in bytes.
+    opened_len: u64,
     is_block: bool,
     changed: Option<Arc<JoinedRanges>>,
 }
@@ -249,6 +251,11 @@ impl Opened {
         self.changed.clone().filter(|_| part.is_of_changed)
     }
 
+    /// Returns whether this state is that of an image that was cut since it was opened: what it lost reads like a hole.
+    pub(crate) fn is_cut(&self, stat: &Stat) -> bool {
+        !self.is_block && (stat.st_size as u64) < self.opened_len.min(self.len)
+    }
+
     /// Returns the part of this name; `None` if no part has that name.
     pub(crate) fn part(&self, name: &[u8]) -> Option<DevicePart> {
         let changed = self.changed.as_ref().map_or(0, |row| row.len());
@@ -296,7 +303,7 @@ impl Opened {
             _ => return Err(DeviceError::Neither(path)),
         };
         let len = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(|error| refused("measure", error))?;
-        Ok(Self { fd, len, is_block, changed: None })
+        Ok(Self { fd, len, opened_len: len, is_block, changed: None })
     }
 
     /// Returns its length in bytes: the one when it was opened, or the one that it was limited to.

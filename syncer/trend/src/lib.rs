@@ -181,5 +181,5 @@ impl Reports {
 
 fn write_json(out: &mut impl Write, value: &impl serde::Serialize) -> io::Result<()> {
     let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
-    writeln!(out, "{text}")
+    writeln!(out, "{}", contract::printable_json(&text))
 }

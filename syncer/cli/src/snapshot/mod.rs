@@ -42,7 +42,7 @@ use std::{
 pub(crate) use print::damage_of_list;
 pub(crate) use wait_for_volume::waiting;
 
-use contract::{ExitCode, chain};
+use contract::{ExitCode, chain, printable_json};
 
 use self::flags::SnapshotCommand;
 use crate::output;
@@ -132,7 +132,8 @@ fn say(text: &str) {
 }
 
 fn say_json(value: &impl serde::Serialize) {
-    say(&format!("{}\n", serde_json::to_string_pretty(value).unwrap_or_default()));
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    say(&(printable_json(&text) + "\n"));
 }
 
 /// The store of a volume and its list of snapshots, opened for reading.

@@ -40,7 +40,7 @@ pub(super) fn run(flags: &RestoreFlags) -> Result<ExitCode, SnapshotError> {
     let tag = (!flags.no_safety).then(|| SAFETY_TAG.into());
     let before = Before { in_place, tag, by: user(), ..Before::nothing_of(snapshot.id) };
     let shows = flags.dry_run && !flags.volume.json;
-    let plan = Arc::<Mutex<PlanHasher>>::default();
+    let plan = Arc::new(Mutex::new(PlanHasher::of(snapshot.id, in_place)));
     let shown = Arc::clone(&plan);
     let monitor = Monitor::new(|_| {}).with_planned(move |action| {
         shown.lock().add(action);

@@ -80,6 +80,17 @@ fn what_the_receiving_end_excludes_is_neither_written_nor_deleted() {
 }
 
 #[test]
+fn a_source_hears_of_what_the_receiving_end_excludes() {
+    let pair = pair();
+    let (source, sink) = pair.start_both(&["--verify"], &["--exclude=kept", "--exclude=extra"]);
+    let (source, _) = (source.wait(), sink.wait());
+    source.assert_exit(ExitCode::Done);
+    let notes = &source.report().notes;
+    let has = |words: &str| notes.iter().any(|note| note.contains(words));
+    assert!(has("1 entry of the source is left out") && has("but for 1 that is excluded here"), "{notes:?}");
+}
+
+#[test]
 fn a_link_of_a_file_that_the_receiving_end_excludes_is_named_and_not_made() {
     let pair = pair();
     ["linked", "third", "zeroth"]

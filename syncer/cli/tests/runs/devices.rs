@@ -275,6 +275,26 @@ fn what_was_killed_in_the_middle_converges_in_the_next_run() {
     }
 }
 
+#[test]
+fn what_an_image_lost_while_it_was_read_stays_in_its_copy() {
+    let stage = Stage::new(Way::Local, [End::Image; 2], [16 * MIB; 2]).unwrap();
+    let content = Rng::new(18).bytes(16 * MIB as usize);
+    write(&stage.pair.source, 0, &content);
+    write_new(&stage.pair.destination, &content);
+    write(&stage.pair.destination, 0, b"an older copy");
+    let mut run = stage.pair.start_sync(&["--bandwidth-limit=4Mi"]);
+    run.moved();
+    File::options().write(true).open(&stage.pair.source).unwrap().set_len(MIB).unwrap();
+    let run = run.wait();
+    run.assert_exit(ExitCode::Partial);
+    assert_eq!(run.report().work.files_failed, 1);
+    let kept = fs::read(&stage.pair.destination).unwrap();
+    assert!(
+        kept[MIB as usize..] == content[MIB as usize..],
+        "what is not at the source any more was removed"
+    );
+}
+
 /// Kills one end, or the only one, once some of the content has arrived.
 fn kill_midway(pair: &Pair, source_first: bool) {
     let slow = "--bandwidth-limit=4Mi";

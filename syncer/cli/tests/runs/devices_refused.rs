@@ -77,6 +77,20 @@ fn an_image_that_another_run_writes_to_is_refused() {
 }
 
 #[test]
+fn a_device_that_another_process_writes_to_is_refused_and_one_that_is_only_read_is_not() {
+    let Some(stage) = Stage::new(Way::Local, [End::Device; 2], [MIB; 2]) else { return };
+    write(&stage.pair.source, 0, &Rng::new(21).bytes(MIB as usize));
+    let opened = File::options().write(true).open(&stage.pair.destination).unwrap();
+    let closed = LastClose::of(&opened);
+    let run = stage.pair.run_to(ExitCode::Failed, &[]);
+    assert_eq!(run.report().reason.as_deref(), Some("DestinationBusy"));
+    drop(opened);
+    closed.wait();
+    let _reading = File::open(&stage.pair.destination).unwrap();
+    stage.pair.done(&[]);
+}
+
+#[test]
 fn a_source_without_bytes_and_a_place_without_a_folder_are_refused() {
     for way in Way::ALL {
         let stage = Stage::new(way, [End::Image; 2], [0; 2]).unwrap();

@@ -132,7 +132,7 @@ fn force_overrides_the_limit() {
         let run = pair.done(&["--delete", "--delete-limit=0", "--force"]);
         let notes = &run.report().notes;
         assert!(
-            notes.iter().any(|note| note.contains("--force overrode") && note.contains("9 of 10")),
+            notes.iter().any(|note| note.contains("overrode a guard") && note.contains("9 of 10")),
             "{notes:?}"
         );
         pair.assert_copy("after a forced run");

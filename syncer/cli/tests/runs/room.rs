@@ -32,7 +32,7 @@ fn a_run_without_room_is_refused_with_both_figures_and_changes_nothing() {
             Snapshot::of(&pair.destination).assert_like(&before, UNTOUCHED, "a refused run");
         }
         let forced = pair.run_to(ExitCode::Partial, &["--force"]);
-        assert!(forced.report().notes.iter().any(|note| note.contains("--force overrode")), "{forced:?}");
+        assert!(forced.report().notes.iter().any(|note| note.contains("overrode a guard")), "{forced:?}");
         assert!(!pair.destination.join("large").exists());
     }
 }

@@ -176,6 +176,20 @@ fn a_restore_does_what_was_shown_or_nothing() {
 }
 
 #[test]
+fn a_plan_is_of_the_snapshot_that_was_shown() {
+    let volume = Volume::new();
+    for (tag, content) in [("first", "111"), ("second", "222")] {
+        fs::write(volume.path().join("file"), content).unwrap();
+        volume.create(&["--tag", tag]);
+    }
+    fs::write(volume.path().join("file"), "3333").unwrap();
+    let said = volume.run("restore", &["first", "-n"]).exits(0);
+    let shown = said.stderr.split("The plan is ").nth(1).unwrap()[..32].to_owned();
+    assert_eq!(volume.run("restore", &["second", "--plan", &shown]).code, Some(1));
+    assert_eq!(fs::read_to_string(volume.path().join("file")).unwrap(), "3333");
+}
+
+#[test]
 fn a_further_name_of_a_file_has_the_versions_of_its_content() {
     let volume = Volume::new();
     let path = |name: &str| volume.path().join(name);

@@ -111,6 +111,23 @@ fn what_has_not_changed_is_neither_read_nor_sent_again() {
 }
 
 #[test]
+fn an_empty_source_pushes_out_no_history_unless_forced() {
+    let (bucket, from) = (Bucket::new(), Volume::new());
+    write(&from, "file", "content", long_ago());
+    report(&bucket, &from, 0, &[]);
+    fs::remove_file(from.path().join("file")).unwrap();
+    let keep = ["--snapshot", "--snapshot-keep-last=1"];
+    for _ in 0..2 {
+        let refused = report(&bucket, &from, 4, &keep);
+        assert_eq!(refused.reason, Some(Reason::SourceEmpty));
+    }
+    assert_eq!(fs::read_to_string(restored(&bucket).1.join("file")).unwrap(), "content");
+    let forced = report(&bucket, &from, 0, &[&keep[..], &["--force"]].concat());
+    assert!(forced.notes.iter().any(|note| note.starts_with("overrode a guard")), "{forced:?}");
+    assert_eq!(report(&bucket, &from, 0, &keep).snapshot.unwrap().dropped_count, 1);
+}
+
+#[test]
 fn a_change_that_left_size_and_time_is_seen_if_it_was_recent_or_contents_are_compared() {
     let (bucket, from) = (Bucket::new(), Volume::new());
     // A time to come is recent, however long the test takes.
@@ -210,6 +227,7 @@ fn damage_that_no_run_can_mend_is_told_after_each_of_them_whatever_part_has_its_
     let (bucket, from) = with_large();
     damage_packs(&bucket, true);
     fs::remove_dir_all(from.path().join("folder")).unwrap();
+    write(&from, "other", "content", long_ago());
     let turns = [0; 5].map(|_| run_and_check(&bucket, &from).2.damaged);
     // It is in one of the two parts.
     assert!(turns[0] <= 1 && turns[1..] == [1; 4], "{turns:?}");

@@ -103,7 +103,7 @@ reasons! {
     /// The destination's claim is smaller than the spec asks for, and its storage class cannot expand it.
     ClaimTooSmall next "Expand it by hand, name a class that expands, or lower `destination.create.size`.";
     /// Files arrived, and the destination's file system failed to write them to the disk.
-    CommitFailed(Partial) next "Check the disk and its driver. The next run compares by content what is in doubt.";
+    CommitFailed next "Check the disk and its driver. The next run compares by content what is in doubt.";
     /// The destination's claim is gone or is another one than the last run wrote to.
     CopyGone next "The next run makes a new copy. If the claim was replaced by mistake, suspend the SyncJob first.";
     /// The run would delete more entries than the limit allows, so it changed nothing.
@@ -121,7 +121,7 @@ reasons! {
         next "Make it, or correct its path. Of a path on the command line only the last name is made."
         hint "make it first, or name another folder: only the last name of DST is made";
     /// Another run took the destination over while this one was writing, so this one stopped.
-    DestinationTakenOver(Partial) next "Let only one job write to the destination. The next run repairs what is left.";
+    DestinationTakenOver next "Let only one job write to the destination. The next run repairs what is left.";
     /// The destination's device is smaller than the source.
     DestinationTooSmall next "Use a larger claim.";
     /// The destination cannot be opened or written to.

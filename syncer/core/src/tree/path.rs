@@ -124,7 +124,9 @@ pub fn display(bytes: &[u8]) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '\\' => text.push_str("\\\\"),
-                c if c.is_control() => c.to_string().bytes().for_each(|b| push_hex(&mut text, b)),
+                c if contract::drives_terminal(c) => {
+                    c.to_string().bytes().for_each(|b| push_hex(&mut text, b))
+                }
                 c => text.push(c),
             }
         }
@@ -190,5 +192,6 @@ mod tests {
     #[test]
     fn display_shows_every_byte_on_one_line() {
         assert_eq!(display(b"a\nb\xff\\"), "a\\x0ab\\xff\\\\");
+        assert_eq!(display("log\u{202e}fdp".as_bytes()), "log\\xe2\\x80\\xaefdp");
     }
 }

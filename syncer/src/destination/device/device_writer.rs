@@ -17,7 +17,7 @@ use rustix::{
 
 use crate::{
     destination::{
-        device::image_users::user_of,
+        device::image_users::{user_of, writer_of},
         staging::{
             device_part::{PartWriter, beyond},
             staged_file::Staged,
@@ -76,8 +76,8 @@ impl Device {
             opened.holds(len, &path)?;
         } else {
             lock(&opened, &path)?;
-            refuse_used(&opened, &path)?;
         }
+        refuse_used(&opened, &path)?;
         let was = opened.len();
         opened.limit(len);
         Ok(Self { path, opened, was, holes, made_in, written: AtomicU64::new(0) })
@@ -155,12 +155,13 @@ impl Device {
     }
 }
 
-/// Refuses an image that something else uses, such as a loop device or a virtual machine.
+/// Refuses an image that something else uses, such as a loop device or a virtual machine, and a device that another
+/// process writes to.
 ///
 /// # Errors
 /// [`DeviceError::InUse`].
 fn refuse_used(opened: &Opened, path: &std::path::Path) -> Result<(), DeviceError> {
-    match if opened.is_block() { None } else { user_of(opened) } {
+    match if opened.is_block() { writer_of(opened) } else { user_of(opened) } {
         Some(by) => Err(DeviceError::InUse { path: path.into(), by }),
         None => Ok(()),
     }

@@ -1,5 +1,5 @@
 //! Finds what uses the image of a disk, because a write would damage what reads from it: loop devices, mounts and
-//! processes, as far as this process sees them.
+//! processes, as far as this process sees them. Of a device, the kernel itself tells mounts and what is stacked on it.
 
 use std::{
     ffi::OsStr,
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, Statx, StatxFlags, statx};
 
 use crate::sys::{mounts::MountTable, stat::device_of};
 
@@ -22,7 +22,32 @@ pub(crate) fn user_of(image: impl AsFd) -> Option<String> {
     // Other processes may have files of a server that does not answer.
     let look = |path: &Path| statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).map(identity);
     let is_it = |path: &Path| look(path) == Ok(image);
-    loop_device(is_it).or_else(|| mount(is_it)).or_else(|| process(is_it))
+    loop_device(is_it).or_else(|| mount(is_it)).or_else(|| process(|file| is_it(file)))
+}
+
+/// Returns a description of the first process that has the open block device open for writing; `None` if none is seen.
+/// Those that only read are no users: probes of a system, such as udev, open each device that changes.
+pub(crate) fn writer_of(device: impl AsFd) -> Option<String> {
+    let number = |found: Statx| (found.stx_rdev_major, found.stx_rdev_minor);
+    let device = number(statx(device, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE).ok()?);
+    let is_it = |file: &Path| {
+        let found = statx(CWD, file, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+        let is_block =
+            |found: &Statx| FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice;
+        found.is_ok_and(|found| is_block(&found) && number(found) == device) && is_for_writing(file)
+    };
+    process(is_it)
+}
+
+/// Returns whether a process has a file open for writing, which `fdinfo` beside its `fd` has as octal flags.
+fn is_for_writing(file: &Path) -> bool {
+    let info = || -> Option<u32> {
+        let (number, process) = (file.file_name()?, file.parent()?.parent()?);
+        let text = fs::read_to_string(process.join("fdinfo").join(number)).ok()?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        u32::from_str_radix(flags.trim(), 8).ok()
+    };
+    info().is_some_and(|flags| flags & (OFlags::WRONLY | OFlags::RDWR).bits() != 0)
 }
 
 fn loop_device(is_it: impl Fn(&Path) -> bool) -> Option<String> {

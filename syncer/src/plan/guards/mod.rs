@@ -3,7 +3,7 @@
 
 mod counted_deletes;
 mod delete_limit;
-mod empty_source;
+pub(crate) mod empty_source;
 pub(crate) mod expected_volume;
 mod first_run_deletes;
 pub(crate) mod first_snapshot_room;
@@ -27,6 +27,7 @@ use crate::{
             free_space::Room,
             mount_notes::{mounts_note, stay_note},
             other_jobs_folder::{other_job, other_volume},
+            owners_demands::left_out_note,
             pattern_notes::pattern_notes,
             refused::Refused,
             wrong_direction::wrong_direction,
@@ -66,6 +67,7 @@ pub(crate) fn check(
     }
     notes.extend(mounts_note(params, &head.mounts));
     notes.extend(pattern_notes(params, head.source.patterns.as_ref(), sink.patterns.as_ref()));
+    notes.extend(left_out_note(params, planned.left_out));
     notes.extend(stay_note(params, &planned.beyond));
     notes.extend(check_deletes(params, plan, root, monitor)?);
     for refused in refused.into_iter().flatten() {

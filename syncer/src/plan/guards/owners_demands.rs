@@ -1,7 +1,7 @@
 //! Limits the runs of a peer by the demands of the owner of the destination or folder, and refuses a request for which
 //! they would not hold.
 
-use contract::{Demands, FolderAccess, FolderRequest, History, Ownership, RunParams};
+use contract::{Demands, FolderAccess, FolderRequest, History, Ownership, RunParams, human::plural};
 
 use crate::{filter::Filter, path::RelPath, session_error::SessionError};
 
@@ -77,6 +77,16 @@ pub fn check_request(
         None => return Ok(()),
     };
     Err(SessionError::NotHeld { what: "a path below the root", demand })
+}
+
+/// Returns a note of the entries of the source that the destination excludes: its owner does, or they are in the place of
+/// its backups. Each shard compares all.
+pub(super) fn left_out_note(params: &RunParams, left_out: u64) -> Option<String> {
+    let is_told = left_out > 0 && params.shard.is_none_or(|shard| shard.index == 0);
+    is_told.then(|| {
+        let entries = plural(left_out, "entry of the source is", "entries of the source are");
+        format!("{entries} left out, with all below, because the destination excludes their names")
+    })
 }
 
 /// Returns a demand that says something of files, which would not hold for whole snapshots.

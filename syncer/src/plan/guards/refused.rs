@@ -16,7 +16,7 @@ impl Refused {
     pub(super) fn unless(self, forced: bool) -> Result<Vec<String>, SessionError> {
         let Self { reason, problem, remedy } = self;
         if forced {
-            Ok(vec![format!("--force overrode a guard: {problem}")])
+            Ok(vec![format!("overrode a guard: {problem}")])
         } else {
             Err(SessionError::Guard { reason, message: format!("{problem}: {remedy}") })
         }

@@ -9,4 +9,4 @@ pub(crate) use compare_with_base::quiet_before;
 pub use offsite_store::{
     ChangeRoots, JudgeRoots, OffsiteStore, ReceiveOldFolder, RemovedSnapshots, VerifiedShare,
 };
-pub(crate) use take_offsite::{OffsiteWork, take_offsite};
+pub(crate) use take_offsite::{OffsiteWork, last_of_job, take_offsite};

@@ -72,7 +72,7 @@ pub(crate) fn take_offsite(
     let (before, nothing, failures) = (store.written(), *work, of.failures.so_far());
     for _ in 0..MAX_BEGINNINGS {
         of.failures.go_back_to(&failures);
-        let base = base_of(store, &of.labels.job).cloned();
+        let base = last_of_job(store, &of.labels.job).cloned();
         let SettledTree { again, planned } =
             read_until_settled(of.source, of.failures, of.monitor, &mut |source, earlier| {
                 *work = nothing;
@@ -102,7 +102,7 @@ pub(crate) fn take_offsite(
 }
 
 /// Returns the newest snapshot that runs of this job took: files are compared with it.
-fn base_of<'s>(store: &'s dyn OffsiteStore, job: &str) -> Option<&'s Snapshot> {
+pub(crate) fn last_of_job<'s>(store: &'s dyn OffsiteStore, job: &str) -> Option<&'s Snapshot> {
     let is_own = |it: &&Snapshot| it.job == job && it.purpose == Purpose::AfterRun;
     store.roots().snapshots.iter().filter(is_own).max_by_key(|it| it.taken)
 }
