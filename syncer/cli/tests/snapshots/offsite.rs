@@ -227,7 +227,7 @@ fn damage_that_no_run_can_mend_is_told_after_each_of_them_whatever_part_has_its_
     let (bucket, from) = with_large();
     damage_packs(&bucket, true);
     fs::remove_dir_all(from.path().join("folder")).unwrap();
-    write(&from, "other", "content", long_ago());
+    write(&from, "other", "another content", long_ago());
     let turns = [0; 5].map(|_| run_and_check(&bucket, &from).2.damaged);
     // It is in one of the two parts.
     assert!(turns[0] <= 1 && turns[1..] == [1; 4], "{turns:?}");

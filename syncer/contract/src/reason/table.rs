@@ -238,7 +238,8 @@ reasons! {
     /// The run needs more room than the destination has, so it changed nothing.
     NotEnoughSpace(Guard)
         next "Make room, expand the claim, or let deletes come first (`files.deleteTiming: Before`)."
-        hint "--delete=before makes room first; --force tries all the same, but not in a restore in place";
+        hint "a run makes room first with --delete=before, and tries all the same with --force; a restore in place \
+              does neither";
     /// A claim that names a SyncJob as its source was bound before the populator filled it, so its volume may be empty.
     NotFilled next "Make it anew with the storage class of a CSI driver, or restore into it with a SyncJob.";
     /// A flag or field is for files and does not go with a device.

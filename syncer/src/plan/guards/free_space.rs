@@ -122,7 +122,7 @@ impl Room {
                 human::bytes(needed),
                 human::bytes(free)
             ),
-            remedy: "make room, or have deletes make it with --delete=before",
+            remedy: "make room there",
         }))
     }
 
