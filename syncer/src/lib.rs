@@ -51,4 +51,4 @@ mod sys;
 mod transport;
 
 pub use measure::{failures, monitor, report};
-pub use sys::{locate, mounts, root};
+pub use sys::{locate, mounts, root, source_id};

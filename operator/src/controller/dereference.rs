@@ -171,10 +171,19 @@ pub async fn dereference(sources: Sources<'_>, job: &SyncJob) -> Result<Derefere
         _ => nodes(sources.volumes, job, &claims, &children),
     };
     let ended = runs.iter().filter(|run| run.has_ended()).map(|run| run.name_any()).collect();
+    let last_number = runs.iter().filter(|run| run.has_ended()).filter_map(|run| run.spec.number).max();
     let found = Dereferenced {
         claims,
         granted: of_run.clone().unwrap_or_default(),
-        facts: Facts { withdrawn: of_run.err(), round, nodes, asked, ended, ..Facts::default() },
+        facts: Facts {
+            withdrawn: of_run.err(),
+            round,
+            nodes,
+            asked,
+            ended,
+            last_number: last_number.unwrap_or(0),
+            ..Facts::default()
+        },
         users,
         are_users_fresh: is_fresh,
         ends,
@@ -218,9 +227,7 @@ async fn with_run(
     }
     if !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
-        if run.is_started() {
-            found.facts.captured = storage_progress::read_progress(sources, job, run, &found.claims).await?;
-        }
+        found.facts.captured = storage_progress::read_progress(sources, job, run, &found.claims).await?;
     }
     found.facts.imaged = storage_progress::inspect_image(sources.client, job, run).await?;
     if run.capture.is_some() {

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::{
     api::{
-        GROUP, KnownDestination, SyncJobStatus, VERSION,
+        GROUP, KnownDestination, SyncJobSpec, SyncJobStatus, VERSION,
         admission::{AdmissionError, Admitted, admit},
         manifest_file::{ManifestFileError, documents},
     },
@@ -96,12 +96,24 @@ fn job(file: &Path, document: usize, manifest: Value) -> Result<Option<Manifest>
     let Admitted::SyncJob(job) = admitted else { return Ok(None) };
     let namespace = job.namespace().unwrap_or_else(|| "default".into());
     let refused = |source| ManifestError::Refused { file: file.into(), document, source };
-    if job.spec.hooks.is_some() {
-        let problem = "runs commands in pods, and here are none; remove it from the manifest".into();
-        return Err(refused(ValidationError::Invalid { field: "hooks".into(), problem }));
+    if let Some(of_cluster) = of_cluster_alone(&job.spec) {
+        return Err(refused(of_cluster));
     }
     let valid = validate::validate(&job.spec, &job.name_any(), &namespace).map_err(refused)?;
     Ok(Some(Manifest { job: valid, known }))
+}
+
+/// Returns what a job demands that only a cluster can do, and that would be missed in silence.
+fn of_cluster_alone(spec: &SyncJobSpec) -> Option<ValidationError> {
+    let storage = "needs the storage of a cluster, and here is none";
+    let fields = [
+        ("hooks", spec.hooks.is_some(), "runs commands in pods, and here are none"),
+        ("source.pointInTime", spec.source.point_in_time.is_some(), storage),
+        ("destination.volumeSnapshots", spec.destination.volume_snapshots.is_some(), storage),
+    ];
+    let (field, _, problem) = fields.into_iter().find(|(_, is_asked, _)| *is_asked)?;
+    let problem = format!("{problem}; remove it from the manifest");
+    Some(ValidationError::Invalid { field: field.into(), problem })
 }
 
 /// Returns whether a document belongs to Volferry's API. Other documents in the file are meant for a cluster.

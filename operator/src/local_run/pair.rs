@@ -27,6 +27,8 @@ pub(super) struct ProcessPair<'a> {
     /// The deadline at which the pair is stopped.
     until: watch::Receiver<Instant>,
     is_late: bool,
+    /// Until when processes that were told to stop may take to end.
+    patience: Option<Instant>,
     reports: Ends<Option<Report>>,
     /// The contact of each end, until both have been passed on.
     contacts: Ends<Option<Contact>>,
@@ -45,6 +47,7 @@ impl<'a> ProcessPair<'a> {
             stops,
             until,
             is_late: false,
+            patience: None,
             reports: Ends::default(),
             contacts: Ends::default(),
         })
@@ -70,29 +73,33 @@ impl<'a> ProcessPair<'a> {
     ) -> Result<Ending, LocalError> {
         let mut syncer = Syncer::start(program.into(), args.into_iter().map(Into::into))?;
         loop {
+            let patience = self.patience;
             tokio::select! {
                 event = syncer.next_event() => match event {
                     Some(Event::Planned(action)) => self.screen.planned(&action),
                     event => if !self.take(Side::Sink, event) { break },
                 },
                 () = self.told_to_stop() => syncer.terminate(),
+                () = passed_if(patience) => break,
             }
         }
         self.ending(Side::Sink, syncer).await
     }
 
-    /// Waits for a request to stop, or, only once, for the deadline of the pair.
+    /// Waits for a request to stop, or, only once, for the deadline of the pair. Processes have some time from then on.
     async fn told_to_stop(&mut self) {
         tokio::select! {
             () = self.stops.next() => {}
             () = passed(&mut self.until), if !self.is_late => self.is_late = true,
         }
+        self.patience.get_or_insert(Instant::now() + GRACE);
     }
 
     /// Follows both ends until both have ended.
     async fn both(mut self, mut source: Syncer, mut sink: Syncer) -> Result<Ends<Ending>, LocalError> {
         let (mut source_open, mut sink_open) = (true, true);
         while source_open && sink_open {
+            let patience = self.patience;
             tokio::select! {
                 event = source.next_event() => source_open = self.take(Side::Source, event),
                 event = sink.next_event() => sink_open = self.take(Side::Sink, event),
@@ -100,6 +107,7 @@ impl<'a> ProcessPair<'a> {
                     source.terminate();
                     sink.terminate();
                 }
+                () = passed_if(patience) => break,
             }
             if let Ends { source: Some(of_source), sink: Some(of_sink) } = &self.contacts {
                 source.introduce(of_sink).await;
@@ -157,6 +165,14 @@ impl<'a> ProcessPair<'a> {
         };
         let last_words = exit.as_ref().map(|exit| exit.tail.join("\n"));
         Ok(Ending { exit: exit.as_ref().map(Exit::code), report, last_words, ..Ending::default() })
+    }
+}
+
+/// Waits until this time, or for ever without one.
+async fn passed_if(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

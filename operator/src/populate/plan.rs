@@ -174,7 +174,7 @@ fn go_on(at: ClaimSituation<'_>, temporary: &PersistentVolumeClaim) -> FillStep 
     }
     match filler {
         Some(filler) if filler.metadata.deletion_timestamp.is_some() => FillStep::Wait,
-        Some(filler) => filled(at, filler),
+        Some(filler) => filled(at, filler, temporary),
         None => match content_of(at) {
             Ok(Content::Copy { job, snapshot, .. }) => {
                 FillStep::MakeFiller(Box::new(temporary_claim::filler(claim, job, snapshot)))
@@ -194,13 +194,17 @@ fn content_of<'a>(at: ClaimSituation<'a>) -> Result<Content<'a>, Fault> {
     choose_content::choose(at.claim, at.job, at.copy)
 }
 
-/// Judges the SyncJob that fills the temporary claim.
-fn filled(at: ClaimSituation<'_>, filler: &SyncJob) -> FillStep {
+/// Judges the SyncJob that fills the temporary claim. What it wrote before that claim was made went to another one,
+/// which somebody has deleted: it has to run again.
+fn filled(at: ClaimSituation<'_>, filler: &SyncJob, temporary: &PersistentVolumeClaim) -> FillStep {
     let Some(status) = &filler.status else { return FillStep::Wait };
     let is_current = status.observed_generation == filler.metadata.generation;
     let succeeded = status.last_run.as_ref().filter(|run| run.result == RunResult::Succeeded);
     if let Some(run) = succeeded.filter(|_| is_current && status.active_run.is_none()) {
-        return mark(&run.id);
+        let made = temporary.creation_timestamp();
+        let is_of_claim =
+            run.start_time.as_ref().is_some_and(|begun| made.is_none_or(|made| made.0 <= begun.0));
+        return if is_of_claim { mark(&run.id) } else { unless_going(filler, FillStep::DropFiller) };
     }
     match conditions::find(&status.conditions, conditions::STALLED) {
         Some(stalled) if is_current && stalled.reason == *Reason::SnapshotNotFound => {

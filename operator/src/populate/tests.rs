@@ -100,6 +100,8 @@ impl World {
         match step.clone() {
             FillStep::MakeClaim(mut made) => {
                 made.metadata.uid = Some("u-temporary".into());
+                // Nobody makes one anew before a run of the SyncJob that fills the first one.
+                made.metadata.creation_timestamp = Some(at(if self.filler.is_some() { 3 } else { 1 }));
                 self.temporary = Some(*made);
             }
             FillStep::Mark(annotations) => annotate(self.temporary.as_mut().unwrap(), annotations),
@@ -146,7 +148,9 @@ impl World {
         self.is_filled = end.is_ok();
         let result = if end.is_ok() { RunResult::Succeeded } else { RunResult::Failed };
         let mut status = SyncJobStatus { observed_generation: Some(1), ..SyncJobStatus::default() };
-        status.last_run = Some(Run { id: "vf-1".into(), result, ..Run::default() });
+        let made = self.temporary.as_ref().and_then(|claim| claim.creation_timestamp()).unwrap();
+        let start_time = Some(at(made.0.as_second() + 1));
+        status.last_run = Some(Run { id: "vf-1".into(), result, start_time, ..Run::default() });
         if let Err(reason) = end {
             let cause = Cause { reason: &reason.into(), message: "It is too small.", generation: 1 };
             conditions::stalled(&mut status.conditions, cause, jiff::Timestamp::UNIX_EPOCH);
@@ -173,6 +177,10 @@ impl World {
         }
         panic!("no end: {steps:?}")
     }
+}
+
+fn at(second: i64) -> Time {
+    Time(jiff::Timestamp::from_second(second).unwrap())
 }
 
 fn annotate(claim: &mut PersistentVolumeClaim, annotations: Vec<(&'static str, Option<String>)>) {
@@ -315,8 +323,7 @@ fn a_claim_never_comes_up_empty_by_mistake() {
     for (made_s, last) in [(0, "Done"), (1, "Tell")] {
         let mut device = world(json!({}), copy());
         device.job.as_mut().unwrap().status.as_mut().unwrap().destination = None;
-        let made = Time(jiff::Timestamp::from_second(made_s).unwrap());
-        device.copy.as_mut().unwrap().metadata.creation_timestamp = Some(made);
+        device.copy.as_mut().unwrap().metadata.creation_timestamp = Some(at(made_s));
         assert_eq!(words(&device.play(Ok(()))).last().unwrap(), last, "{made_s}");
     }
     // The manifest of the copy's claim has not arrived yet.
@@ -332,6 +339,20 @@ fn a_claim_never_comes_up_empty_by_mistake() {
     let mut empty = world(json!({ANNOTATION_IF_NONE: "Empty"}), Some(job(false, None, &json!({}))));
     assert_eq!(words(&empty.play(Ok(()))), ["MakeClaim", "Mark", "MarkClaim", "Rebind", "DropClaim", "Done"]);
     assert_eq!(empty.claim.annotations()[ANNOTATION_POPULATED], POPULATED_EMPTY);
+}
+
+#[test]
+fn what_a_run_wrote_to_a_temporary_claim_that_is_gone_fills_no_other_one() {
+    let mut world = world(json!({}), Some(job(true, None, &json!({}))));
+    while world.filler.is_none() {
+        world.step();
+        world.storage();
+    }
+    world.run(Ok(()));
+    (world.temporary, world.volume, world.is_filled) = (None, None, false);
+    let steps = world.play(Ok(()));
+    assert_eq!(words(&steps)[..3], ["MakeClaim", "DropFiller", "MakeFiller"]);
+    assert_eq!(words(&steps).last().unwrap(), "Done");
 }
 
 #[test]

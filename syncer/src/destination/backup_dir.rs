@@ -41,6 +41,7 @@ use crate::{
     measure::monitor::Monitor,
     path::RelPath,
     sys::{
+        random::fill_random,
         read_xattrs,
         root::{Root, TreeLocation, open_child},
         stat::{Identity, meta_of},
@@ -61,6 +62,8 @@ pub struct BackupDir {
     /// The folders that this run has made or opened in it.
     folders: Mutex<BTreeSet<RelPath>>,
     next: AtomicU64,
+    /// Random, so that no name is that of what a run left which was killed.
+    word: u64,
 }
 
 impl BackupDir {
@@ -87,7 +90,11 @@ impl BackupDir {
         drop(file);
         let lost_attrs = LostAttrs::of(wanted.without(settings.attrs));
         let device = rustix::fs::fstat(&root)?.st_dev;
-        Ok(Self { root, device, settings, lost_attrs, folders: Mutex::default(), next: AtomicU64::new(0) })
+        let (folders, next) = (Mutex::default(), AtomicU64::new(0));
+        let mut word = [0; 8];
+        fill_random(&mut word)?;
+        let word = u64::from_le_bytes(word);
+        Ok(Self { root, device, settings, lost_attrs, folders, next, word })
     }
 
     /// Sets the metadata of the folders that this run made here to that of the destination's folders, the deepest
@@ -178,7 +185,7 @@ impl BackupDir {
     }
 
     fn fresh_name(&self) -> String {
-        format!("{NEW}{}-{}", rustix::process::getpid().as_raw_nonzero(), self.next.fetch_add(1, Relaxed))
+        format!("{NEW}{:016x}-{}", self.word, self.next.fetch_add(1, Relaxed))
     }
 
     /// Gives the held entry one more name: `name` in `folder`.

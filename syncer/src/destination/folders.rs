@@ -15,7 +15,7 @@ use crate::{
         metadata::set_metadata,
         remove_old_versions::EntryAt,
         staging::staged_dir::{self, StagedDir},
-        state::{staging_names::beside, state_names},
+        state::made_beside,
     },
     entry::Meta,
     path::RelPath,
@@ -44,7 +44,7 @@ impl Destination {
     pub fn keep_aside(&self, path: &RelPath) -> Result<(), ApplyError> {
         let parent = path.split_last().and_then(|(parent, _)| self.root.dir(&parent).ok());
         if parent.is_some_and(|parent| self.state.is_beyond(parent.as_fd())) {
-            self.root.keep_beside(path, beside(&self.state.folder_name(path)));
+            self.root.keep_beside(path, made_beside::beside(&self.state.folder_name(path)));
             return Ok(());
         }
         let kept = self.root.keep_elsewhere(path, self.state.staging(), self.state.folder_name(path));
@@ -76,13 +76,14 @@ impl Destination {
         self.retire.put_folder(EntryAt::staged(place, name.as_bytes()), to)
     }
 
-    /// Removes the staged folder for `path` and its content, when it is not published.
-    pub fn drop_aside(&self, path: &RelPath) -> io::Result<()> {
+    /// Removes the staged folder for `path` and its content, when it is not published. Returns the number of entries that
+    /// it had.
+    pub fn drop_aside(&self, path: &RelPath) -> io::Result<u64> {
         self.state.check()?;
         if let Some((parent, name)) =
             path.split_last().map(|(parent, _)| parent).zip(self.root.kept_beside(path))
         {
-            return state_names::remove_beside(self.root.dir(&parent)?.as_fd(), name.as_bytes());
+            return made_beside::remove_beside(self.root.dir(&parent)?.as_fd(), name.as_bytes());
         }
         self.state.remove_folder(&self.state.folder_name(path))
     }

@@ -1,8 +1,9 @@
 //! Makes the writes of a run durable: some of them while it goes on, all of them at its end.
 
 use std::{
+    collections::HashSet,
     io,
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, OwnedFd},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::Duration,
@@ -14,6 +15,8 @@ use crate::{
     destination::{Destination, Scope, destination_error::ApplyError},
     entry::Time,
     measure::monitor::Monitor,
+    path::RelPath,
+    sys::stat::device_of_stat,
 };
 
 /// The time from the start of a run to its first sync. Each pause is twice the one before, up to `LONGEST_PAUSE`, the
@@ -95,11 +98,41 @@ impl Destination {
     /// `patience`.
     fn sync(&self, monitor: &Monitor, patience: Duration) -> io::Result<()> {
         let root = self.root.as_fd().try_clone_to_owned()?;
-        let sync = move || rustix::fs::syncfs(&root);
-        Ok(self.state.dirty().moving_on(|| match until_stopped(sync, monitor, patience) {
+        Ok(self.state.dirty().moving_on(|| self.sync_file_system(root, monitor, patience))?)
+    }
+
+    fn sync_file_system(&self, dir: OwnedFd, monitor: &Monitor, patience: Duration) -> Result<(), Errno> {
+        match until_stopped(move || rustix::fs::syncfs(&dir), monitor, patience) {
             Err(Errno::CANCELED) => Err(Errno::CANCELED),
             result => self.not_durable.keep(result),
-        })?)
+        }
+    }
+
+    /// Makes all that the volume has durable, whoever has written it, before a move removes it at the source.
+    ///
+    /// # Errors
+    /// When a sync fails, or has failed before in this run; `ECANCELED` when the monitor is told to stop meanwhile.
+    pub(crate) fn sync_all(&self, monitor: &Monitor) -> io::Result<()> {
+        self.sync(monitor, Duration::ZERO)
+    }
+
+    /// Makes durable what other file systems have that are mounted in the destination: those that these folders are on.
+    ///
+    /// # Errors
+    /// The errors of [`Self::sync_all`].
+    pub(crate) fn sync_mounted<'p>(
+        &self,
+        folders: impl Iterator<Item = &'p RelPath>,
+        monitor: &Monitor,
+    ) -> io::Result<()> {
+        let mut synced = HashSet::from([device_of_stat(&rustix::fs::fstat(&self.root)?)]);
+        for path in folders {
+            let dir = self.root.dir(path)?;
+            if synced.insert(device_of_stat(&rustix::fs::fstat(&dir)?)) {
+                self.sync_file_system(dir, monitor, Duration::ZERO)?;
+            }
+        }
+        Ok(())
     }
 
     /// Calls `work`, which writes about `bytes` bytes, and syncs the volume at intervals meanwhile, so that less is

@@ -52,6 +52,11 @@ impl Counters {
         counter.fetch_add(1, Relaxed);
     }
 
+    /// Takes back the count of entries that were made and are dropped, some of them perhaps by other shards.
+    pub fn drop_created(&self, entries: u64) {
+        self.created.update(Relaxed, Relaxed, |created| created.saturating_sub(entries));
+    }
+
     /// Counts deletes that are kept back because `failed` entries of the whole run failed.
     pub fn keep_back(&self, deletes: u64, failed: u64) {
         self.deletes_kept_back.fetch_add(deletes, Relaxed);

@@ -136,6 +136,15 @@ pub(crate) struct Compared {
     pub clashes: Vec<RelPath>,
 }
 
+impl Compared {
+    /// Yields the directories that are on other file systems than the root of the sink.
+    pub(crate) fn mounted<'c>(&'c self, sink: &'c Tree) -> impl Iterator<Item = &'c PlannedDir> {
+        let is_mounted =
+            |dir: &&PlannedDir| dir.sink.is_some_and(|id| sink.dirs[id as usize].beyond.file_system);
+        self.dirs.iter().filter(move |_| sink.has_mounts).filter(is_mounted)
+    }
+}
+
 /// Entries of the sink's tree that stay although their directory is removed: the directory, and the index in its
 /// listing.
 pub(crate) type SparedEntries = HashSet<(DirId, u32)>;

@@ -12,7 +12,7 @@ use crate::{
     plan::source_tree::SourceTree,
     session_error::SessionError,
     sys::{
-        block_device::{PathKind, folder_of},
+        block_device::PathKind,
         root::{Root, RootError, TreeLocation},
     },
     transport::TransportError,
@@ -94,7 +94,7 @@ impl Subject {
     }
 
     fn of_file(place: &TreeLocation) -> Self {
-        Self { place: folder_of(place), only: Some(last_name(place).into()), renames: false }
+        Self { place: place.folder(), only: Some(last_name(place).into()), renames: false }
     }
 
     /// Refuses names that no file of a tree can have.

@@ -8,7 +8,7 @@ use crate::{
     ends::source_lock::SourceLock,
     session_error::SessionError,
     sys::{
-        block_device::{PathKind, folder_of},
+        block_device::PathKind,
         root::{Root, TreeLocation},
     },
 };
@@ -19,7 +19,7 @@ use crate::{
 /// # Errors
 /// [`SessionError::SourceBusy`] or [`ApplyError::Busy`].
 pub fn check_free(place: &TreeLocation, side: Side) -> Result<(), SessionError> {
-    let folder = if PathKind::at(place, false) == PathKind::File { folder_of(place) } else { place.clone() };
+    let folder = if PathKind::at(place, false) == PathKind::File { place.folder() } else { place.clone() };
     let Ok(root) = Root::enter(&folder) else { return Ok(()) };
     match (SourceLock::hold(&root, place), side) {
         (Ok(lock), Side::Sink) if lock.is_shared() => Err(ApplyError::Busy { path: place.path() }.into()),

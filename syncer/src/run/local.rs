@@ -18,8 +18,8 @@ use crate::{
     sink::{backup_place::sparing, open_destination::HeldDestination},
     sys::{
         block_device::Opened,
-        locate,
         root::{Root, TreeLocation},
+        source_id::source_id,
     },
 };
 
@@ -56,7 +56,7 @@ fn sync_tree(
     watch: &mut Stopwatch<'_>,
 ) -> Result<Report, SessionError> {
     let asks = params.demands.other_source.is_some() && !source.is_file();
-    let source_id = asks.then(|| locate::source_id(&source.place)).flatten();
+    let source_id = asks.then(|| source_id(&source.place)).flatten();
     // Whoever runs both ends takes what is asked for.
     let demands = Demands { history: params.history, ..params.demands.clone() };
     let asked = RunParams { source_id, demands, ..params.clone() };

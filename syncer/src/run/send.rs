@@ -24,8 +24,9 @@ use crate::{
     source::source_file::Origin,
     sys::{
         block_device::Opened,
-        locate::{locate, locate_file, nonce, source_id},
+        locate::{locate, locate_file, nonce},
         root::{Root, TreeLocation},
+        source_id::source_id,
     },
     transport::{Control, Peer, TransportError},
     tree::{Tree, dir::ROOT},

@@ -106,19 +106,18 @@ impl<'a> ShardRun<'a> {
     /// shards.
     pub(crate) fn await_links(&self, failed: u64) -> Result<u64, SessionError> {
         self.destination.still_held()?;
-        self.team.has_linked(failed).map_err(SessionError::ShardBoard)?;
-        let seats = self.wait(Stage::Linked, true)?;
-        Ok(seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed)))
+        self.team.counts(Stage::Linked, failed).map_err(SessionError::ShardBoard)?;
+        Ok(sum_of_failed(&self.wait(Stage::Linked, true)?))
     }
 
     /// Waits until the first shard has moved the folders that replace other entries into place. Nothing is deleted
-    /// before.
-    pub(crate) fn await_folders(&self) -> Result<(), SessionError> {
+    /// before. `failed` is the number of all failures of this shard; returns the sum over all shards.
+    pub(crate) fn await_folders(&self, failed: u64) -> Result<u64, SessionError> {
+        self.destination.still_held()?;
         if self.destination.state().leads() {
-            self.reach(Stage::Placed)
-        } else {
-            self.wait(Stage::Placed, false).map(drop)
+            self.team.counts(Stage::Placed, failed).map_err(SessionError::ShardBoard)?;
         }
+        Ok(sum_of_failed(&self.wait(Stage::Placed, false)?))
     }
 
     /// Waits until all other shards are done.
@@ -177,6 +176,10 @@ impl<'a> ShardRun<'a> {
             pause = (pause * 2).min(longest);
         }
     }
+}
+
+fn sum_of_failed(seats: &[ShardState]) -> u64 {
+    seats.iter().fold(0, |sum, seat| sum.saturating_add(seat.failed))
 }
 
 /// The wait for a shard that is behind, which is told once.

@@ -144,9 +144,8 @@ impl<'a> TreeChanges<'a> {
         let failed = self.run.failures.count();
         self.failed = shards.map_or(Ok(failed), |shards| shards.await_links(failed))?;
         executor.put_folders(self.failed)?;
-        if let Some(shards) = shards {
-            shards.await_folders()?;
-        }
+        let placed = self.run.failures.count();
+        self.failed = shards.map_or(Ok(placed), |shards| shards.await_folders(placed))?;
         self.destination.end_asides();
         executor.replace_and_delete(dirs, self.failed)?;
         if let Some(shards) = shards.filter(|_| leads) {
@@ -173,7 +172,11 @@ impl<'a> TreeChanges<'a> {
         if destination.keeps_doubt(&scope) || destination.doubtful_since().is_some() && !is_whole {
             self.run.note(Some(DOUBT.into()));
         }
-        destination.commit(is_whole.then_some(&scope), monitor).map_err(|error| {
+        let Planned { compared, sink, .. } = self.plan;
+        let written = compared.mounted(sink).filter(|dir| !dir.is_idle()).map(|dir| &dir.path);
+        let synced = destination.sync_mounted(written, monitor);
+        let committed = synced.and_then(|()| destination.commit(is_whole.then_some(&scope), monitor));
+        committed.map_err(|error| {
             if monitor.cancelled() { TransportError::Canceled.into() } else { SessionError::Commit(error) }
         })?;
         if let Some(shards) = &self.shards {

@@ -21,6 +21,7 @@ use crate::{
     session_error::{SessionError, go_on},
     sink::{deal_to_shards::verifies, entries_to_release::ReadBack, source_end::SourceEnd},
     source::{hash_files::Expect, source_file::Origin},
+    transport::TransportError,
     tree::Tree,
     wire::{FileGroup, MAX_HASHES, Release, TreeHead},
 };
@@ -58,6 +59,9 @@ impl Verifier<'_> {
         let mut compared = compare(source, head, &sink, policy, false, self.run.params, self.run.monitor)?;
         // Links may connect directories of different shards.
         compared.settle(&sink, policy, self.run.monitor)?;
+        if moves {
+            self.make_durable(&compared, &sink)?;
+        }
         let shard = self.run.params.shard.filter(|shard| shard.count > 1);
         compared.dirs.iter_mut().filter(|dir| !verifies(shard, dir)).for_each(|dir| dir.plan.checks.clear());
         let Checked { changed, unlike, .. } = self.checker().check(&mut compared.dirs, source, None)?;
@@ -78,6 +82,20 @@ impl Verifier<'_> {
             notes.push(self.release(source, copied)?);
         }
         Ok(notes)
+    }
+
+    /// Makes what is read back durable: the system's cache also has what the disk does not have yet.
+    fn make_durable(&self, compared: &Compared, sink: &Tree) -> Result<(), SessionError> {
+        let (destination, monitor) = (self.destination, self.run.monitor);
+        let mounted = compared.mounted(sink).map(|dir| &dir.path);
+        let synced = destination.sync_all(monitor).and_then(|()| destination.sync_mounted(mounted, monitor));
+        synced.map_err(|error| {
+            if self.run.monitor.cancelled() {
+                TransportError::Canceled.into()
+            } else {
+                SessionError::Commit(error)
+            }
+        })
     }
 
     /// Has the source remove what it and the destination have, as long as that is this run's. Returns a note for the

@@ -177,22 +177,10 @@ impl PathKind {
 
 /// Opens the folder that contains the last name of a place below a trusted one.
 fn folder(place: &TreeLocation) -> io::Result<Root> {
-    Root::enter(&folder_of(place)).map_err(|error| match error {
+    Root::enter(&place.folder()).map_err(|error| match error {
         RootError::Missing(_) => io::ErrorKind::NotFound.into(),
         error => io::Error::other(error),
     })
-}
-
-/// Returns the location of the folder that contains the last name of a place.
-pub(crate) fn folder_of(place: &TreeLocation) -> TreeLocation {
-    let trusted = place.trusted.clone();
-    match place.below.split_last() {
-        Some((below, _)) => TreeLocation { trusted, below },
-        None => match trusted.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => TreeLocation::from(parent),
-            None => TreeLocation::from("."),
-        },
-    }
 }
 
 /// An open device or image.
@@ -291,7 +279,7 @@ impl Opened {
         let fd = match place.below.split_last() {
             None => rustix::fs::open(&place.trusted, flags, mode),
             Some((_, name)) => {
-                let dir = Root::enter(&folder_of(place))?;
+                let dir = Root::enter(&place.folder())?;
                 rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW | OFlags::NONBLOCK, mode)
             }
         };

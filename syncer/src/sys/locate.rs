@@ -12,14 +12,12 @@ use std::{
     sync::OnceLock,
 };
 
-use contract::VolumeId;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, StatFs, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
 
 use crate::{
     filter::Filter,
     path::{OWN_DIR, RelPath},
     sys::{
-        block_device::folder_of,
         mounts::{Mount, MountTable},
         root::{Root, RootError, TreeLocation},
     },
@@ -66,7 +64,7 @@ fn locate_by(tree: &Reach<'_>, nonce: [u8; 16], boot: &[u8]) -> Whereabouts {
                 add_paths(&mut found, &key, &root, is_there, tree);
                 break;
             }
-            Err(RootError::Missing(_)) => (at, is_there) = (folder_of(&at), false),
+            Err(RootError::Missing(_)) => (at, is_there) = (at.folder(), false),
             Err(_) => break,
         }
     }
@@ -97,34 +95,6 @@ pub(crate) fn overlap(one: &Reach<'_>, other: &Reach<'_>) -> bool {
     one.overlaps(&other)
 }
 
-/// The kinds of file systems that may give a folder another inode number at each mount: FUSE, 9p, SMB, FAT, exFAT and
-/// overlays.
-const RENUMBERING: [u64; 8] =
-    [0x6573_5546, 0x0102_1997, 0xff53_4d42, 0xfe53_4d42, 0x517b, 0x4d44, 0x2011_bab0, 0x794c_7630];
-
-/// Returns whether a file system may give a folder another inode number at each mount.
-pub(crate) fn renumbers(file_system: &StatFs) -> bool {
-    RENUMBERING.contains(&(file_system.f_type as u64 & 0xffff_ffff))
-}
-
-/// Returns the id of the volume that a source is on: of the top folder's number and time of birth, which stay the same
-/// wherever the volume is mounted, and are others in a volume made anew; `None` where the file system keeps neither.
-pub fn source_id(place: &TreeLocation) -> Option<VolumeId> {
-    if renumbers(&rustix::fs::statfs(&place.trusted).ok()?) {
-        return None;
-    }
-    let fields = StatxFlags::INO | StatxFlags::BTIME;
-    let top = rustix::fs::statx(CWD, &place.trusted, AtFlags::empty(), fields).ok()?;
-    if !StatxFlags::from_bits_retain(top.stx_mask).contains(fields) {
-        return None;
-    }
-    let mut known = top.stx_ino.to_le_bytes().to_vec();
-    known.extend(top.stx_btime.tv_sec.to_le_bytes());
-    known.extend(top.stx_btime.tv_nsec.to_le_bytes());
-    let hash = blake3::derive_key("volferry 2026 the volume of a source", &known);
-    hash.first_chunk().copied().map(VolumeId::new)
-}
-
 /// Refuses a place in Volferry's own folder of a volume, by whatever mount or link it is seen: a command that writes
 /// there could remove snapshots. A folder that is missing is judged by where it would be made.
 ///
@@ -138,7 +108,7 @@ pub fn refuse_own(place: &TreeLocation) -> Result<(), RootError> {
             Err(RootError::Missing(_)) if at.path().file_name() == Some(OsStr::from_bytes(OWN_DIR)) => {
                 return Err(RootError::Own(place.path()));
             }
-            Err(RootError::Missing(_)) => at = folder_of(&at),
+            Err(RootError::Missing(_)) => at = at.folder(),
             // Any other error is that of the operation that follows.
             Ok(_) | Err(_) => break,
         }

@@ -16,5 +16,6 @@ pub(crate) mod process_capabilities;
 pub(crate) mod random;
 pub(crate) mod read_xattrs;
 pub mod root;
+pub mod source_id;
 pub(crate) mod spill_to_file;
 pub(crate) mod stat;

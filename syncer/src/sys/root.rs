@@ -58,6 +58,18 @@ impl TreeLocation {
         if self.below.is_root() { self.trusted.clone() } else { self.trusted.join(self.below.as_path()) }
     }
 
+    /// Returns the location of the folder that contains its last name.
+    pub(crate) fn folder(&self) -> Self {
+        let trusted = self.trusted.clone();
+        match self.below.split_last() {
+            Some((below, _)) => Self { trusted, below },
+            None => match trusted.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                Some(parent) => Self::from(parent),
+                None => Self::from("."),
+            },
+        }
+    }
+
     /// Returns the path without symbolic links, also of a folder that [`Root::prepare`] would make; `None` if it cannot
     /// be resolved.
     pub fn real_path(&self) -> Option<PathBuf> {

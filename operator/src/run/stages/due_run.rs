@@ -56,11 +56,13 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
     Step::Begin(Box::new(queued::demanded(situation, demand, run))).into()
 }
 
-/// Returns the number of the next run. Leaves out one whose name is that of a record: a person has chosen it for an
-/// earlier run.
+/// Returns the number of the next run, after those of the status and of the records: the status may have been erased,
+/// and a number that comes again would name what an earlier run has made. Leaves out one whose name is that of a record:
+/// a person has chosen it for an earlier run.
 fn next_number(situation: &Situation<'_>) -> i64 {
     let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
-    let next = last.map(|run| run.number).max().unwrap_or(0).saturating_add(1);
+    let last = last.map(|run| run.number).max().unwrap_or(0).max(situation.facts.last_number);
+    let next = last.saturating_add(1);
     let is_free =
         |number: &i64| !situation.facts.ended.contains(&names::run_id(&situation.job.name, *number));
     (next..=i64::MAX).find(is_free).unwrap_or(next)

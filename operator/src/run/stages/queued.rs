@@ -12,6 +12,7 @@ use crate::{
     api::{ActiveRun, Stage},
     fault::Fault,
     run::{outcome::Outcome, record::Record, retry},
+    snapshots::source_capture::Captured,
     volumes::claims::Blocked,
 };
 
@@ -39,6 +40,10 @@ pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun) -> Decision {
     }
     if let Some(step) = of_claims(situation) {
         return step.again(after(situation, SLOW_PERIOD));
+    }
+    // The status of a run that was started and could not be captured stays as it is.
+    if let Captured::Impossible(fault) = &situation.facts.captured {
+        return Step::Block(Blocked::Stalled(fault.clone())).again(after(situation, SLOW_PERIOD));
     }
     if run.queue_time.is_none() {
         return Step::Queue.into();

@@ -105,9 +105,11 @@ pub struct Facts {
     pub asked: Option<SyncRun>,
     /// The names of the job's SyncRuns with the record of a run that has ended.
     pub ended: BTreeSet<String>,
+    /// The highest number of these runs; 0 without any.
+    pub last_number: i64,
     /// Why the run under way may no longer use a claim of another namespace; `None` if it may.
     pub withdrawn: Option<Fault>,
-    /// How far the capture of the source of the run under way is; only while that has its turn and no pods.
+    /// How far the capture of the source of the run under way is; only while that has no pods.
     pub captured: Captured,
     /// How far the VolumeSnapshot of the destination of the run under way is; only once that run has asked for it.
     pub imaged: Captured,

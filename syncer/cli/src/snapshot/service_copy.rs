@@ -4,7 +4,6 @@ use std::{path::Path, sync::Arc};
 
 use contract::{CopySelection, FolderAccess, FolderRequest, HistoryRequest, RunParams, Side};
 use syncer::{
-    locate,
     monitor::Monitor,
     root::TreeLocation,
     session::{LinkMode, LinkOptions, SessionError, offer_to_service, take_from_service},
@@ -12,6 +11,7 @@ use syncer::{
         SnapshotError,
         copy::{CopiedHistory, HistorySource},
     },
+    source_id,
 };
 
 use super::{
@@ -49,7 +49,7 @@ pub(super) fn push(
 ) -> Result<CopiedHistory, LinkError> {
     let monitor = monitor()?;
     let params =
-        RunParams { source_id: locate::source_id(&TreeLocation::from(from)), ..RunParams::default() };
+        RunParams { source_id: source_id::source_id(&TreeLocation::from(from)), ..RunParams::default() };
     let link = link(flags, to, FolderAccess::Write, selection, params)?;
     let offered = offering(from, |history| Ok(offer_to_service(&link, &monitor, history)));
     Ok(offered.map_err(SessionError::from)??)

@@ -27,6 +27,32 @@ fn is_one_file(root: &Path, names: &[&str]) -> bool {
 }
 
 #[test]
+fn no_name_leads_to_old_content_whose_folder_could_not_be_written() {
+    for pair in Pair::each_unprivileged() {
+        for folder in ["first", "second"] {
+            [&pair.source, &pair.destination]
+                .iter()
+                .for_each(|root| fs::create_dir(root.join(folder)).unwrap());
+        }
+        tree::file(&pair.source.join("first/file"), b"new content");
+        fs::hard_link(pair.source.join("first/file"), pair.source.join("second/name")).unwrap();
+        tree::file(&pair.destination.join("first/file"), b"old");
+        tree::file(&pair.destination.join("second/name"), b"another file");
+        [&pair.source, &pair.destination].iter().for_each(|root| scratch::give_to_nobody(root));
+        let locked = pair.destination.join("first");
+        chown(&locked, Some(0), Some(0)).unwrap();
+        tree::set_mode(&locked, 0o555);
+        let run = pair.run_to(ExitCode::Partial, &[]);
+        let read = |path: &str| fs::read(pair.destination.join(path)).unwrap();
+        assert_eq!((read("first/file"), read("second/name")), (b"old".into(), b"another file".into()));
+        assert!(run.report().failures.iter().any(|it| it.path == "second/name"), "{:?}", pair.way);
+        scratch::give_to_nobody(&locked);
+        tree::set_mode(&locked, 0o755);
+        pair.sync("once the folder can be written");
+    }
+}
+
+#[test]
 fn a_file_that_is_replaced_keeps_its_names() {
     for way in Way::ALL {
         let pair = Pair::new(way);

@@ -74,6 +74,27 @@ fn a_folder_stays_as_long_as_the_file_that_replaces_it_cannot_be_read() {
 }
 
 #[test]
+fn what_was_brought_for_a_folder_that_is_dropped_is_not_counted() {
+    for pair in Pair::each_unprivileged() {
+        fs::create_dir_all(pair.source.join("folder/below")).unwrap();
+        for name in ["folder/below/one", "folder/two"] {
+            tree::file(&pair.source.join(name), b"content");
+        }
+        tree::file(&pair.source.join("secret"), b"nobody may read it");
+        symlink("elsewhere", pair.destination.join("folder")).unwrap();
+        scratch::give_to_nobody(&pair.source);
+        scratch::give_to_nobody(&pair.destination);
+        tree::set_mode(&pair.source.join("secret"), 0);
+        let work = pair.run_to(ExitCode::Partial, &[&DELETE[..], &["--adopt"]].concat()).report().work;
+        assert_eq!((work.files_created, work.files_updated), (0, 0), "{:?}", pair.way);
+        assert!(pair.destination.join("folder").is_symlink(), "{:?}", pair.way);
+        tree::set_mode(&pair.source.join("secret"), 0o644);
+        let work = pair.run_to(ExitCode::Done, &[&DELETE[..], &["--adopt"]].concat()).report().work;
+        assert_eq!((work.files_created, work.files_updated), (4, 1), "{:?}", pair.way);
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_be_listed_keeps_deletes_elsewhere_back_as_a_dry_run_says() {
     for pair in Pair::each_unprivileged() {
         with_a_secret(&pair);

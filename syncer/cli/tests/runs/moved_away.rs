@@ -1,6 +1,9 @@
 //! `--remove-source-files` moves: an entry leaves the source once its copy is durable and was compared with it.
 
-use crate::common::prelude::*;
+use crate::common::{
+    disk::{Disk, Mount},
+    prelude::*,
+};
 
 const MOVES: &str = "--remove-source-files";
 
@@ -33,6 +36,47 @@ fn what_has_arrived_and_what_was_there_already_leaves_the_source_and_folders_sta
         assert!(notes.iter().any(|note| note == "5 entries were removed at the source"), "{notes:?}");
         assert_eq!(pair.run(&[MOVES]).report().work.files_failed, 0);
     }
+}
+
+/// Returns what a disk would have of a file after a loss of power now.
+fn after_loss_of_power(disk: &Disk, path: &str) -> Option<Vec<u8>> {
+    let copy = Disk::new("ext4", 8 << 20, "").unwrap();
+    copy.remount("", |image| assert!(fs::copy(disk.image(), image).is_ok()));
+    fs::read(copy.path().join(path)).ok()
+}
+
+#[test]
+fn what_leaves_the_source_is_on_the_disk_also_in_another_mount_and_if_nothing_had_to_be_written() {
+    // Nothing is written back by itself meanwhile.
+    let options = "commit=300";
+    let Some(disk) = Disk::new("ext4", 64 << 20, options) else { return };
+    let content = vec![7; 3 << 20];
+    let pair = Pair::new(Way::Local);
+    let below = scratch::dir(&pair.destination, "below");
+    let mount = Mount::bind(&disk.path(), &below);
+    fs::create_dir(pair.source.join("below")).unwrap();
+    fs::write(pair.source.join("below/file"), &content).unwrap();
+    pair.done(&[MOVES, "--cross-mounts"]);
+    assert!(!pair.source.join("below/file").exists());
+    assert!(
+        after_loss_of_power(&disk, "file").as_ref() == Some(&content),
+        "in a mount below the destination"
+    );
+    drop(mount);
+
+    let mut pair = Pair::new(Way::Local);
+    pair.destination = scratch::dir(&disk.path(), "copied");
+    pair.sync("an empty folder");
+    fs::write(pair.source.join("file"), &content).unwrap();
+    let copied =
+        Command::new("cp").arg("-a").args([pair.source.join("file"), pair.destination.clone()]).status();
+    assert!(copied.unwrap().success());
+    pair.done(&[MOVES]);
+    assert!(!pair.source.join("file").exists());
+    assert!(
+        after_loss_of_power(&disk, "copied/file").as_ref() == Some(&content),
+        "what another program wrote"
+    );
 }
 
 #[test]

@@ -283,6 +283,29 @@ fn what_shards_find_to_differ_one_of_them_tells() {
 }
 
 #[test]
+fn no_name_leads_to_old_content_that_another_shard_could_not_read() {
+    for pair in Pair::each_unprivileged() {
+        for folder in ["first", "second"] {
+            [&pair.source, &pair.destination]
+                .iter()
+                .for_each(|root| fs::create_dir(root.join(folder)).unwrap());
+        }
+        tree::file(&pair.source.join("first/file"), &Rng::new(1).bytes(200_000));
+        fs::hard_link(pair.source.join("first/file"), pair.source.join("second/name")).unwrap();
+        tree::file(&pair.source.join("second/more"), &Rng::new(2).bytes(200_000));
+        tree::file(&pair.destination.join("first/file"), b"old");
+        tree::file(&pair.destination.join("second/name"), b"another file");
+        [&pair.source, &pair.destination].iter().for_each(|root| scratch::give_to_nobody(root));
+        tree::set_mode(&pair.source.join("first/file"), 0);
+        run_shards(&pair, "unread", &[]);
+        let read = |path: &str| fs::read(pair.destination.join(path)).unwrap();
+        assert_eq!((read("first/file"), read("second/name")), (b"old".into(), b"another file".into()));
+        tree::set_mode(&pair.source.join("first/file"), 0o644);
+        sync(&pair, "once it can be read");
+    }
+}
+
+#[test]
 fn what_one_shard_cannot_read_keeps_the_deletes_of_all_back() {
     for pair in Pair::each_unprivileged() {
         tree::many(&pair.source, 300, 700);

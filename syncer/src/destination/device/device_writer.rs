@@ -56,14 +56,11 @@ impl Device {
         let (path, found) = (place.path(), PathKind::at(place, true));
         // A link to an image in there is judged by its target.
         let real = place.real_path().map(|path| TreeLocation::from(&*path));
-        [Some(place), real.as_ref()]
-            .into_iter()
-            .flatten()
-            .try_for_each(|at| refuse_own(&block_device::folder_of(at)))?;
+        [Some(place), real.as_ref()].into_iter().flatten().try_for_each(|at| refuse_own(&at.folder()))?;
         let made_in = match found {
             // Like for folders, missing folders are made below a volume's own folder, but not on the way to it.
-            PathKind::Nothing if place.below.is_root() => Some(Root::enter(&block_device::folder_of(place))?),
-            PathKind::Nothing => Some(Root::prepare(&block_device::folder_of(place))?),
+            PathKind::Nothing if place.below.is_root() => Some(Root::enter(&place.folder())?),
+            PathKind::Nothing => Some(Root::prepare(&place.folder())?),
             _ => None,
         };
         let flags = match found {

@@ -20,7 +20,7 @@ use rustix::{
 
 use crate::{
     destination::state::{
-        staging_names::{beside, note_name, note_target},
+        made_beside::{beside, note_name, note_target},
         state_dir::StateDir,
     },
     path::RelPath,

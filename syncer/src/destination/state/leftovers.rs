@@ -10,9 +10,10 @@ use rustix::{fs::AtFlags, io::Errno};
 
 use crate::{
     destination::state::{
+        made_beside::{name_noted, remove_noted},
         private_dir::Private,
-        staging_names::{blocks_name, key_of, name_noted, part_of_blocks},
-        state_names::{empty, remove_noted},
+        staging_names::{blocks_name, key_of, part_of_blocks},
+        state_names::empty,
     },
     sys::root::Root,
 };

@@ -24,7 +24,7 @@ use crate::{
             volume_id::{NEW_VOLUME, VOLUME},
         },
     },
-    sys::{locate::renumbers, root::each_name},
+    sys::{root::each_name, source_id::renumbers},
 };
 
 /// The length of a longer file than any mark.

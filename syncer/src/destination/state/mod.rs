@@ -4,6 +4,7 @@ pub(super) mod adopted;
 pub(super) mod dirty_mark;
 pub(super) mod leftovers;
 pub(super) mod lock_still_held;
+pub(super) mod made_beside;
 pub(super) mod made_mark;
 pub(super) mod motion_notes;
 pub(super) mod own_file;

@@ -248,9 +248,9 @@ impl ShardBoard {
         self.update(|seat| *seat = ShardState { stage: Stage::Planned, failures, failed })
     }
 
-    /// Tells the other shards that this one has made its links, and the number of entries that have failed.
-    pub fn has_linked(&self, failed: u64) -> io::Result<()> {
-        self.update(|seat| *seat = ShardState { stage: Stage::Linked, failed, ..*seat })
+    /// Tells the other shards that this one has reached `stage`, and the number of entries that have failed.
+    pub fn counts(&self, stage: Stage, failed: u64) -> io::Result<()> {
+        self.update(|seat| *seat = ShardState { stage, failed, ..*seat })
     }
 
     /// Tells the other shards that this one has reached `stage`. The failures that it told before stay on the board.

@@ -40,40 +40,6 @@ pub(crate) fn key_of(name: &str) -> Option<&str> {
     (is_key && !rest.contains('.')).then_some(key)
 }
 
-/// Returns the name of an entry that is made beside its place, for a `name` that it would have in staging.
-pub(crate) fn beside(name: &str) -> String {
-    format!(".volferry-new-{name}")
-}
-
-/// The prefix of the names of notes on directories that are made beside their places.
-const NOTE: &str = "at-";
-
-/// Returns the name of the note on the directory that is made beside its place for a `name` in staging.
-pub(crate) fn note_name(name: &str) -> String {
-    format!("{NOTE}{name}")
-}
-
-/// Returns the name in staging of the directory that a note of this name is on; `None` if it is no note.
-pub(crate) fn name_noted(note: &str) -> Option<&str> {
-    note.strip_prefix(NOTE)
-}
-
-/// The first bytes of a note's target: the target of a link is not empty.
-const AT_ROOT: &[u8] = b"./";
-
-/// Returns the target of the link that is a note on a directory in `parent`.
-pub(crate) fn note_target(parent: &RelPath) -> Vec<u8> {
-    [AT_ROOT, parent.as_bytes()].concat()
-}
-
-/// Returns the parent that is the target of a note.
-pub(crate) fn parent_noted(target: &[u8]) -> Option<RelPath> {
-    match target.strip_prefix(AT_ROOT)? {
-        b"" => Some(RelPath::root()),
-        path => RelPath::parse(path).ok(),
-    }
-}
-
 /// Returns the key by which partial files of a path are found: 32 hexadecimal digits.
 pub(crate) fn part_key(path: &RelPath) -> String {
     digest(&[path.as_bytes()]).iter().map(|byte| format!("{byte:02x}")).collect()

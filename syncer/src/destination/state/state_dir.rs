@@ -27,12 +27,13 @@ use crate::{
             dirty_mark::DirtyMark,
             leftovers::{Leftover, blocks, drop_file, parts_before, sweep, unlink},
             lock_still_held::{EPOCH, Epoch, Stamp},
+            made_beside::beside,
             made_mark,
             motion_notes::MotionNotes,
             own_file::open_own,
             private_dir::{OpenedOwn, Private, Replaced},
             shard_board::{BoardDir, ShardBoard},
-            staging_names::{beside, blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
+            staging_names::{blocks_name, is_tried, key_of, part_key, part_of_blocks, tried_name},
             state_names::{JOURNAL, LOCK, SHARDS, STAGING, empty, is_one_mount, remove_dir},
             volume_id::{self, OwnVolume},
         },
@@ -306,8 +307,8 @@ impl StateDir {
         format!("{}{}", self.mark_of(0), part_key(path))
     }
 
-    /// Removes a folder of staging, with all that is in it.
-    pub(crate) fn remove_folder(&self, name: &str) -> io::Result<()> {
+    /// Removes a folder of staging, and returns the number of entries that it had.
+    pub(crate) fn remove_folder(&self, name: &str) -> io::Result<u64> {
         remove_dir(self.staging(), name.as_bytes())
     }
 

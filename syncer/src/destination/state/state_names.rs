@@ -12,11 +12,8 @@ use rustix::{
 };
 
 use crate::{
-    destination::state::{
-        motion_notes::MOTION,
-        staging_names::{beside, name_noted, parent_noted},
-    },
-    sys::root::{Root, each_name, open_child},
+    destination::state::motion_notes::MOTION,
+    sys::root::{each_name, open_child},
 };
 
 pub(crate) const STAGING: &[u8] = b"staging";
@@ -75,44 +72,29 @@ pub fn remove_folder(parent: impl AsFd, name: &[u8], held: impl AsFd + Copy) -> 
     Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
-/// Removes the files and directories whose names `goes` accepts.
-pub(crate) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> bool) -> io::Result<()> {
+/// Removes the files and directories whose names `goes` accepts. Returns the number of entries, with those below.
+pub(crate) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> bool) -> io::Result<u64> {
+    let mut removed = 0;
     each_name(staging, |name| {
         if !goes(&name.to_string_lossy()) {
             return Ok(());
         }
-        match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
-            Err(Errno::ISDIR) => remove_dir(staging, name.to_bytes()),
+        removed += match rustix::fs::unlinkat(staging, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => 1 + remove_dir(staging, name.to_bytes())?,
             // It was a directory that had been moved here from another one, and was removed with that.
-            Err(Errno::NOENT) => Ok(()),
-            result => Ok(result?),
-        }
-    })
+            Err(Errno::NOENT) => 0,
+            result => result.map(|()| 1)?,
+        };
+        Ok(())
+    })?;
+    Ok(removed)
 }
 
-/// Removes a directory that was made beside its place, with all its content: directories in it are emptied as those in
-/// staging are.
-pub(crate) fn remove_beside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    let dir = open_inside(parent, name)?;
-    empty(&dir, |_| true)?;
-    Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
-}
-
-/// Removes the directory that the note of this name in staging is on, if it is empty. Its name has random bytes of a
-/// run, so it cannot be a user's. Does nothing if there is no such note.
-pub(crate) fn remove_noted(root: &Root, staging: BorrowedFd<'_>, note: &str) {
-    let Some(name) = name_noted(note) else { return };
-    let Ok(target) = rustix::fs::readlinkat(staging, note, Vec::new()) else { return };
-    if let Some(parent) = parent_noted(target.to_bytes()).and_then(|parent| root.dir(&parent).ok()) {
-        let _ = rustix::fs::unlinkat(parent, beside(name), AtFlags::REMOVEDIR);
-    }
-}
-
-/// Removes a directory of staging with all its content. Directories below it are moved to staging first, so that only
-/// one is held open, however deep they are.
-pub(crate) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<()> {
+/// Removes a directory of staging with all its content, and returns the number of entries that it had. Directories below
+/// it are moved to staging first, so that only one is held open, however deep they are.
+pub(crate) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<u64> {
     let mut left = vec![name.to_vec()];
-    let mut moved = 0u64;
+    let (mut moved, mut removed) = (0u64, 0);
     while let Some(name) = left.pop() {
         let dir = open_inside(staging, &name)?;
         each_name(&dir, |below| {
@@ -120,11 +102,12 @@ pub(crate) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<(
                 Err(Errno::ISDIR) => left.push(move_up(&dir, below, staging, &mut moved)?),
                 result => result?,
             }
+            removed += 1;
             Ok(())
         })?;
         rustix::fs::unlinkat(staging, &*name, AtFlags::REMOVEDIR)?;
     }
-    Ok(())
+    Ok(removed)
 }
 
 /// Moves a directory to staging, under a new name, and returns the name.

@@ -12,10 +12,10 @@ use crate::{
     destination::{EntryAt, open_dir_in},
     entry::{Entry, Kind},
     path::RelPath,
-    plan::planned::{PlannedDir, below_replaced, deletes_in},
+    plan::planned::{PlannedDir, SparedEntries, below_replaced, deletes_in},
     session_error::SessionError,
     sink::executor::Executor,
-    tree::dir::DirId,
+    tree::{Tree, dir::DirId},
 };
 
 impl Executor<'_> {
@@ -71,18 +71,21 @@ impl Executor<'_> {
         let keeps_back = self.keeps_back(failed);
         let was_first = self.run.params.delete_timing == DeleteTiming::Before;
         if keeps_back {
-            self.kept_back = true;
-            let deletes = self.mine(planned).map(|dir| {
-                if was_first {
-                    below_replaced(dir, self.sink, self.kept)
-                } else {
-                    deletes_in(dir, self.sink, self.kept)
-                }
-            });
-            self.run.counters.keep_back(deletes.sum(), failed);
+            let in_dir = if was_first { below_replaced } else { deletes_in };
+            self.keep_back(planned, in_dir, failed);
         }
+        let before = self.run.failures.count();
         self.replace_folders(keeps_back)?;
         if keeps_back || was_first {
+            return Ok(());
+        }
+        // What could not be replaced has failed, too, and its content may be only in an entry to delete.
+        let failed = failed + self.run.failures.count() - before;
+        if self.keeps_back(failed) {
+            let in_dir = |dir: &PlannedDir, sink: &Tree, kept: &SparedEntries| {
+                deletes_in(dir, sink, kept) - below_replaced(dir, sink, kept)
+            };
+            self.keep_back(planned, in_dir, failed);
             return Ok(());
         }
         for dir in self.mine(planned) {
@@ -91,6 +94,18 @@ impl Executor<'_> {
             self.check()?;
         }
         Ok(())
+    }
+
+    /// Counts the deletes that are kept back.
+    fn keep_back(
+        &mut self,
+        planned: &[PlannedDir],
+        in_dir: impl Fn(&PlannedDir, &Tree, &SparedEntries) -> u64,
+        failed: u64,
+    ) {
+        self.kept_back = true;
+        let deletes = self.mine(planned).map(|dir| in_dir(dir, self.sink, self.kept)).sum();
+        self.run.counters.keep_back(deletes, failed);
     }
 
     fn delete_in(&self, dir: &PlannedDir) {

@@ -16,7 +16,7 @@ use crate::{
     plan::planned::{NotArrived, NotEmptied, PlannedDir, entries_below, is_emptied, path_in},
     session_error::SessionError,
     sink::executor::{Executor, HardLink},
-    sys::root::Root,
+    sys::{root::Root, stat::changed},
     tree::Tree,
 };
 
@@ -58,6 +58,7 @@ impl Executor<'_> {
         let (dir, target) = link.to.split_last().ok_or(io::ErrorKind::InvalidInput)?;
         self.check_leader(&link.to, &dir, target, leaders)?;
         let from = from.open(destination.root(), &dir)?;
+        self.check_arrived(&link.to, from, target, leaders.step(&dir, target))?;
         let owner = if destination.settings().owners { leaders.owner(&dir, target) } else { None };
         let Some(aside) = &link.aside else {
             let to = to.open(destination.root(), &link.dir.path)?;
@@ -91,6 +92,28 @@ impl Executor<'_> {
         // What was left out of the plan because of a failure has no step.
         if self.run.failures.has(path) && leaders.step(dir, name) != Some(Step::Meta) {
             return Err(io::Error::other(NotArrived(path.clone())));
+        }
+        Ok(())
+    }
+
+    /// Checks that a file which the run brings is not the one of before, which may have failed with its folder or in
+    /// another process: all that has arrived was changed since the destination was opened, by the clock of its volume.
+    fn check_arrived(
+        &self,
+        path: &RelPath,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        step: Option<Step>,
+    ) -> io::Result<()> {
+        let may_lack = self.run.failures.count() > 0 || self.run.params.shard.is_some();
+        let is_brought = matches!(step, Some(Step::Create | Step::Update | Step::Replace { .. }));
+        let destination = self.destination;
+        // Another file system has another clock.
+        if may_lack && is_brought && !destination.state().is_beyond(dir) {
+            let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if changed(&stat) < destination.opened() {
+                return Err(io::Error::other(NotArrived(path.clone())));
+            }
         }
         Ok(())
     }
@@ -168,45 +191,57 @@ fn paths_of_replaced(planned: &[PlannedDir]) -> HashSet<RelPath> {
 struct Leaders<'a> {
     planned: HashMap<&'a RelPath, &'a PlannedDir>,
     sink: &'a Tree,
-    /// Owners by directory and name.
-    owners: HashMap<RelPath, HashMap<&'a [u8], Owner>>,
+    /// What is known of them, by directory and name.
+    known: HashMap<RelPath, HashMap<&'a [u8], Leader>>,
+}
+
+/// The source's owner of a file with further names, and what the plan does with it.
+#[derive(Clone, Copy)]
+struct Leader {
+    owner: Owner,
+    step: Option<Step>,
 }
 
 impl<'a> Leaders<'a> {
     fn new(planned: &'a [PlannedDir], sink: &'a Tree) -> Self {
         let planned = planned.iter().map(|dir| (&dir.path, dir)).collect();
-        Self { planned, sink, owners: HashMap::new() }
+        Self { planned, sink, known: HashMap::new() }
     }
 
     /// Returns the source's owner of the file `name` in the directory `path`.
     fn owner(&mut self, path: &RelPath, name: &[u8]) -> Option<Owner> {
-        self.owners(path)?.get(name).copied()
+        Some(self.in_dir(path)?.get(name)?.owner)
     }
 
     /// Returns whether the directory `path` is known, and has no file `name` that is a first name.
     fn lacks(&mut self, path: &RelPath, name: &[u8]) -> bool {
-        self.owners(path).is_some_and(|owners| !owners.contains_key(name))
+        self.in_dir(path).is_some_and(|leaders| !leaders.contains_key(name))
     }
 
-    /// Returns what the plan does with the entry `name` in the directory `path`.
-    fn step(&self, path: &RelPath, name: &[u8]) -> Option<Step> {
-        let found = self.planned.get(path)?.steps().find(|(_, entry)| entry.name == name);
-        found.map(|(step, _)| step)
+    /// Returns what the plan does with the file `name` in the directory `path`.
+    fn step(&mut self, path: &RelPath, name: &[u8]) -> Option<Step> {
+        self.in_dir(path)?.get(name)?.step
     }
 
-    /// Returns the owners of the files in a directory. One that was not compared is the same as the sink's; one that is
-    /// moved as it is has no listing.
-    fn owners(&mut self, path: &RelPath) -> Option<&HashMap<&'a [u8], Owner>> {
-        if !self.owners.contains_key(path) {
-            let listing = match self.planned.get(path) {
-                Some(dir) => &dir.listing,
-                None => &self.sink.dirs[self.sink.find(path)? as usize].listing,
+    /// Returns the files in a directory. One that was not compared is the same as the sink's; one that is moved as it is
+    /// has no listing.
+    fn in_dir(&mut self, path: &RelPath) -> Option<&HashMap<&'a [u8], Leader>> {
+        if !self.known.contains_key(path) {
+            let (listing, steps): (_, &[_]) = match self.planned.get(path) {
+                Some(dir) => (&dir.listing, &dir.plan.steps),
+                None => (&self.sink.dirs[self.sink.find(path)? as usize].listing, &[]),
             };
-            let files = listing.iter().filter(|entry| !matches!(entry.kind, Kind::HardLink { .. }));
-            let owners = files.map(|entry| (entry.name, entry.meta.owner)).collect();
-            self.owners.insert(path.clone(), owners);
+            let mut steps = steps.iter().peekable();
+            let mut leaders = HashMap::new();
+            for (index, entry) in (0..).zip(listing) {
+                let step = steps.next_if(|(at, _)| *at == index).map(|(_, step)| *step);
+                if !matches!(entry.kind, Kind::HardLink { .. }) {
+                    leaders.insert(entry.name, Leader { owner: entry.meta.owner, step });
+                }
+            }
+            self.known.insert(path.clone(), leaders);
         }
-        self.owners.get(path)
+        self.known.get(path)
     }
 }
 

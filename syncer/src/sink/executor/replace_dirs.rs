@@ -56,15 +56,16 @@ impl Executor<'_> {
         for folder in std::mem::take(&mut self.over) {
             self.check()?;
             destination.still_held()?;
-            let done =
-                if keeps_back { destination.drop_aside(&folder.path) } else { self.put_folder(&folder) };
-            match done {
-                Ok(()) if !keeps_back => self.run.counters.count(true),
-                Ok(()) => self.files_staying += 1,
-                Err(error) => self.run.failures.add(&folder.path, "make way", &error),
-            }
-            if keeps_back {
+            let counters = &self.run.counters;
+            let done = if keeps_back {
                 self.unfinished.retain(|dir| !dir.path.starts_with(&folder.path));
+                self.files_staying += 1;
+                destination.drop_aside(&folder.path).map(|entries| counters.drop_created(entries))
+            } else {
+                self.put_folder(&folder).map(|()| counters.count(true))
+            };
+            if let Err(error) = done {
+                self.run.failures.add(&folder.path, "make way", &error);
             }
         }
         Ok(())

@@ -390,6 +390,14 @@ fn a_number_that_a_person_has_used_as_a_name_is_left_out() {
 }
 
 #[test]
+fn a_number_of_a_record_does_not_come_again_after_the_status_was_erased() {
+    let status = SyncJobStatus::default();
+    let facts = facts(|it| it.last_number = 20);
+    let Step::Begin(run) = step(&Situation { facts, ..situation(&status) }) else { panic!() };
+    assert_eq!(run.number, 21);
+}
+
+#[test]
 fn an_end_does_not_wait_on_its_node_for_one_that_cannot_start() {
     let status = with_run();
     let stuck = EndState::Starting(Some(Fault::new(Reason::PodPending, "No node fits.")));

@@ -6,6 +6,7 @@ use crate::{
     hooks::hook_state::{self, Point},
     names::TryNames,
     snapshots::source_capture,
+    status::readiness,
 };
 use contract::Reason;
 
@@ -99,6 +100,11 @@ fn what_the_cluster_cannot_capture_stalls_before_the_application_is_held() {
     let asked =
         Situation { facts: facts(|it| it.captured = impossible), hooks: Some(&hooks), ..captures(&status) };
     assert!(matches!(step(&asked), Step::Block(Blocked::Stalled(fault)) if fault.reason == "CaptureFailed"));
+    // It leaves the queue, and does not come back as long as nothing changes.
+    let mut left = status.clone();
+    readiness::leave_queue(&mut left);
+    let next = step(&Situation { status: &left, ..asked });
+    assert!(matches!(next, Step::Block(Blocked::Stalled(fault)) if fault.reason == "CaptureFailed"));
 }
 
 #[test]
