@@ -9,14 +9,14 @@ use std::{
     time::Duration,
 };
 
-use rustix::io::Errno;
+use rustix::{fs::OFlags, io::Errno};
 
 use crate::{
     destination::{Destination, Scope, destination_error::ApplyError},
     entry::Time,
     measure::monitor::Monitor,
     path::RelPath,
-    sys::stat::device_of_stat,
+    sys::{root::open_child, stat::device_of_stat},
 };
 
 /// The time from the start of a run to its first sync. Each pause is twice the one before, up to `LONGEST_PAUSE`, the
@@ -127,7 +127,8 @@ impl Destination {
     ) -> io::Result<()> {
         let mut synced = HashSet::from([device_of_stat(&rustix::fs::fstat(&self.root)?)]);
         for path in folders {
-            let dir = self.root.dir(path)?;
+            // The descriptor of a folder is an `O_PATH` one, which cannot be synced.
+            let dir = open_child(self.root.dir(path)?, b".", OFlags::RDONLY)?;
             if synced.insert(device_of_stat(&rustix::fs::fstat(&dir)?)) {
                 self.sync_file_system(dir, monitor, Duration::ZERO)?;
             }

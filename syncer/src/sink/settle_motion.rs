@@ -41,19 +41,25 @@ pub(crate) fn settle_notes(
         return Ok(());
     }
     let takes_all = lists_all(params)? && params.files_from.is_none() && !keeps_root;
-    let seen = seen(plan, noted, failed > 0);
+    let seen = seen(plan, noted, params.shard.is_some() && failed > 0);
     destination.settle_notes(|path| match path {
         None => !takes_all || failed > 0,
         Some(path) => match seen.get(path) {
-            Some(is_settled) => !is_settled || failures.has(path),
+            Some(is_settled) => !is_settled || has_failed(failures, path),
             None => !(takes_all && lacks(plan, path)) && exists(destination, path),
         },
     })?;
     Ok(())
 }
 
+/// Returns whether the entry at `path` has failed, or a folder above it, of which nothing was changed then.
+fn has_failed(failures: &Failures, path: &RelPath) -> bool {
+    let above = |path: &RelPath| path.split_last().map(|(parent, _)| parent);
+    std::iter::successors(Some(path.clone()), above).any(|path| failures.has(&path))
+}
+
 /// Returns the noted files that the source has, and whether the plan compares or replaces them. What is to be replaced
-/// does not count where it `may_have_failed`, with its folder or in another process.
+/// does not count where another process `may_have_failed` to.
 fn seen(plan: &Planned, noted: &NotedFiles, may_have_failed: bool) -> HashMap<RelPath, bool> {
     let mut seen = HashMap::new();
     for dir in &plan.compared.dirs {

@@ -85,11 +85,11 @@ fn what_was_brought_for_a_folder_that_is_dropped_is_not_counted() {
         scratch::give_to_nobody(&pair.source);
         scratch::give_to_nobody(&pair.destination);
         tree::set_mode(&pair.source.join("secret"), 0);
-        let work = pair.run_to(ExitCode::Partial, &[&DELETE[..], &["--adopt"]].concat()).report().work;
+        let work = pair.run_to(ExitCode::Partial, &DELETE).report().work;
         assert_eq!((work.files_created, work.files_updated), (0, 0), "{:?}", pair.way);
         assert!(pair.destination.join("folder").is_symlink(), "{:?}", pair.way);
         tree::set_mode(&pair.source.join("secret"), 0o644);
-        let work = pair.run_to(ExitCode::Done, &[&DELETE[..], &["--adopt"]].concat()).report().work;
+        let work = pair.run_to(ExitCode::Done, &DELETE).report().work;
         assert_eq!((work.files_created, work.files_updated), (4, 1), "{:?}", pair.way);
     }
 }
