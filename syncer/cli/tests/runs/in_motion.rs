@@ -1,6 +1,6 @@
 //! A source that is written to while it is read, by a write that changes no time: the next run repairs the copy.
 
-use std::fs::File;
+use std::{fs::File, os::unix::fs::chown};
 
 use memmap2::MmapMut;
 
@@ -171,6 +171,25 @@ fn a_run_that_leaves_a_file_out_or_fails_at_another_keeps_what_it_has_not_settle
         assert_eq!(run.report().result, RunResult::PartiallyFailed);
         assert_eq!(pair.notes(), [] as [PathBuf; 0], "{way:?}: all of them were repaired");
         pair.sync("once everything may be deleted");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_keeps_the_notes_of_its_files() {
+    for pair in Pair::each_unprivileged() {
+        fill(&pair);
+        scratch::give_to_nobody(&pair.source);
+        let writes = begin_each(&pair, 10);
+        run_in_motion(&pair, &[], &[]);
+        writes.into_iter().for_each(LongWrite::end);
+        let locked = pair.destination.join("folder");
+        chown(&locked, Some(0), Some(0)).unwrap();
+        tree::set_mode(&locked, 0o555);
+        pair.run_to(ExitCode::Partial, &[]);
+        scratch::give_to_nobody(&locked);
+        tree::set_mode(&locked, 0o755);
+        assert!(!pair.notes().is_empty(), "{:?}", pair.way);
+        pair.sync("once the folder can be written");
     }
 }
 
