@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use contract::chain;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource as _, ResourceExt as _};
 
 use super::{
     hook_state::{self, Point},
@@ -143,10 +143,12 @@ async fn end_orphan(client: &Client, known: &Known, hooks: &HookTasks, run: &Syn
 }
 
 /// Returns whether the API server has the SyncJob of a run itself, and no other of its name, whose status has the run.
+/// One that a finalizer holds after its deletion plans nothing more.
 async fn is_known(client: &Client, namespace: &str, run: &SyncRun) -> kube::Result<bool> {
     let SyncJobReference { name, uid, .. } = &run.spec.sync_job;
     let found = Api::<Guarded>::namespaced(client.clone(), namespace).get_opt(name).await?;
-    let Some(found) = found.filter(|found| found.uid() == *uid) else { return Ok(false) };
+    let stays = |found: &Guarded| found.uid() == *uid && found.meta().deletion_timestamp.is_none();
+    let Some(found) = found.filter(stays) else { return Ok(false) };
     // One that cannot be read may know the run.
     Ok(found.0.map_or(true, |job| !hook_state::is_forgotten(run, &job.status.unwrap_or_default())))
 }

@@ -5,7 +5,7 @@ use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
@@ -148,7 +148,7 @@ impl World {
         self.is_filled = end.is_ok();
         let result = if end.is_ok() { RunResult::Succeeded } else { RunResult::Failed };
         let mut status = SyncJobStatus { observed_generation: Some(1), ..SyncJobStatus::default() };
-        let made = self.temporary.as_ref().and_then(|claim| claim.creation_timestamp()).unwrap();
+        let made = self.temporary.as_ref().and_then(ResourceExt::creation_timestamp).unwrap();
         let start_time = Some(at(made.0.as_second() + 1));
         status.last_run = Some(Run { id: "vf-1".into(), result, start_time, ..Run::default() });
         if let Err(reason) = end {

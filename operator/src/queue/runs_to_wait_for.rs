@@ -13,7 +13,7 @@ use crate::{
     api::{ActiveRun, RunFolder, SyncJob},
     ends::end_namespaces,
     fault::Fault,
-    names,
+    names::{self, TryNames},
     pods::{pod_state, stored_fields::Pod},
 };
 
@@ -36,9 +36,11 @@ struct Rival {
     job: String,
     place: Place,
     run: ActiveRun,
+    /// The label of the pods of its current try.
+    label: String,
 }
 
-/// A pod of a run that is over or was never recorded, whose process may still be running.
+/// A pod of a run or a try that is over or was never recorded, whose process may still be running.
 #[derive(Debug, Clone, PartialEq)]
 struct Stray {
     name: String,
@@ -65,8 +67,14 @@ impl Rivals {
         let own = seen_from(namespace, namespace, name);
         let runs = jobs.into_iter().filter_map(|job| rival(job, namespace));
         let runs: Vec<Rival> = runs.filter(|rival| rival.job != own).collect();
-        let is_recorded = |job: &str| runs.iter().any(|rival| rival.job == job && rival.run.is_started());
-        let is_stray = |pod: &Pod| owner(pod, namespace).is_some_and(|job| job != own && !is_recorded(&job));
+        let is_recorded = |pod: &Pod, job: &str| {
+            let of_try = pod.labels().get(names::LABEL_TRY);
+            let of_job = |rival: &&Rival| rival.job == job && rival.run.is_started();
+            // The next run of the job may use other claims.
+            runs.iter().filter(of_job).any(|rival| of_try.is_none_or(|label| *label == rival.label))
+        };
+        let is_stray =
+            |pod: &Pod| owner(pod, namespace).is_some_and(|job| job != own && !is_recorded(pod, &job));
         let pods =
             pods.into_iter().filter(|pod| is_stray(pod) && pod_state::is_alive(pod)).map(stray).collect();
         Self { namespace: namespace.into(), runs, pods }
@@ -209,8 +217,9 @@ fn uses(run: &ActiveRun) -> impl Iterator<Item = (RunFolder, Use)> {
 
 fn rival(job: &SyncJob, namespace: &str) -> Option<Rival> {
     let Recorded { place, run } = place::recorded(job)?;
-    let own = job.namespace().unwrap_or_default();
-    Some(Rival { job: seen_from(namespace, &own, &job.name_any()), place, run: located(run, &own) })
+    let (own, uid) = (job.namespace().unwrap_or_default(), job.uid().unwrap_or_default());
+    let label = TryNames::new(&job.name_any(), &uid, run.number, run.past_tries()).label();
+    Some(Rival { job: seen_from(namespace, &own, &job.name_any()), place, run: located(run, &own), label })
 }
 
 /// Returns the run of a job of that namespace, with the namespaces of its claims.

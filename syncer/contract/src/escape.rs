@@ -13,7 +13,8 @@ pub fn drives_terminal(c: char) -> bool {
     c.is_control() || is_mark
 }
 
-/// Escapes characters that drive a terminal on the way to a writer, so that text cannot forge lines of a log or move the cursor.
+/// Escapes characters that drive a terminal on the way to a writer, so that text cannot forge lines of a log or move
+/// the cursor.
 pub(crate) struct Escaping<'a, W: ?Sized>(pub(crate) &'a mut W);
 
 impl<W: Write + ?Sized> fmt::Write for Escaping<'_, W> {
@@ -24,7 +25,8 @@ impl<W: Write + ?Sized> fmt::Write for Escaping<'_, W> {
     }
 }
 
-/// Returns `text` with the characters escaped that drive a terminal: a file's name must not write on the terminal, or end the line.
+/// Returns `text` with the characters escaped that drive a terminal: a file's name must not write on the terminal, or
+/// end the line.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(drives_terminal) {
         return text.into();

@@ -76,8 +76,8 @@ impl Destination {
         self.retire.put_folder(EntryAt::staged(place, name.as_bytes()), to)
     }
 
-    /// Removes the staged folder for `path` and its content, when it is not published. Returns the number of entries that
-    /// it had.
+    /// Removes the staged folder for `path` and its content, when it is not published. Returns the number of entries
+    /// that it had.
     pub fn drop_aside(&self, path: &RelPath) -> io::Result<u64> {
         self.state.check()?;
         if let Some((parent, name)) =

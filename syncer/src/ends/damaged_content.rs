@@ -25,14 +25,15 @@ pub(crate) struct NeededContent {
     pub path: RelPath,
 }
 
-/// Returns the objects of all files that are made or updated, each once.
+/// Returns the objects of all files that are made or updated, each once. Equal content may be in several places, of
+/// which each is read by itself.
 pub(crate) fn needed(tree: &StoredTree<'_>, compared: &Compared) -> Vec<NeededContent> {
     let mut seen = HashSet::new();
     let mut needed = Vec::new();
     for dir in &compared.dirs {
         for WrittenFile { entry, len, .. } in written(dir) {
             let content = tree.content(dir.source, entry.name);
-            if let Some(content) = content.filter(|content| seen.insert(content.id)) {
+            if let Some(content) = content.filter(|content| seen.insert((*content, len))) {
                 needed.push(NeededContent { content, len, path: path_in(&dir.path, entry.name) });
             }
         }

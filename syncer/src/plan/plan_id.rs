@@ -37,8 +37,8 @@ impl PlanHasher {
         Self { in_place, sum: first_of(&snapshot.0.to_le_bytes()), has_actions: false }
     }
 
-    /// Adds an action. Only that of a root in place counts: another one may have to be made, and is there before the run
-    /// that was shown to make it.
+    /// Adds an action. Only that of a root in place counts: another one may have to be made, and is there before the
+    /// run that was shown to make it.
     pub fn add(&mut self, action: &PlannedAction) {
         self.has_actions = true;
         if action.path != "." || self.in_place {

@@ -209,6 +209,16 @@ fn pods_that_no_record_stands_for_are_waited_for_until_they_have_ended() {
     let own = run("a:/here", "b", 5);
     let told = Rivals::new("prod", "own", &[apart], vec![pod("gone", "a", false, "Running")]);
     assert_eq!(told.ahead_of(&own, "own", "u", at(9)), None, "its record says more than its pod");
+    // The pods of a canceled run may outlive the start of the next one, which uses another claim.
+    let next = ActiveRun { number: 2, ..started(run("x", "y", 9)) };
+    for (number, waits) in [(1, true), (2, false)] {
+        let other = job("gone", next.clone());
+        let mut of_try = pod("gone", "a", false, "Running");
+        let label = TryNames::new("gone", &other.uid().unwrap_or_default(), number, 0).label();
+        of_try.metadata.labels = Some([(names::LABEL_TRY.into(), label)].into());
+        let known = Rivals::new("prod", "own", &[other], vec![of_try]);
+        assert_eq!(known.ahead_of(&own, "own", "u", at(9)).is_some(), waits, "pods of run {number}");
+    }
 }
 
 #[test]

@@ -57,8 +57,8 @@ pub(super) fn next(situation: &Situation<'_>, demand: &Demand) -> Decision {
 }
 
 /// Returns the number of the next run, after those of the status and of the records: the status may have been erased,
-/// and a number that comes again would name what an earlier run has made. Leaves out one whose name is that of a record:
-/// a person has chosen it for an earlier run.
+/// and a number that comes again would name what an earlier run has made. Leaves out one whose name is that of a
+/// record: a person has chosen it for an earlier run.
 fn next_number(situation: &Situation<'_>) -> i64 {
     let last = [&situation.status.last_run, &situation.status.last_benchmark].into_iter().flatten();
     let last = last.map(|run| run.number).max().unwrap_or(0).max(situation.facts.last_number);

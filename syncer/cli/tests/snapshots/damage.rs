@@ -52,6 +52,24 @@ fn damaged_content_is_named_and_healed_from_the_live_tree() {
 }
 
 #[test]
+fn equal_content_in_two_places_is_checked_in_both() {
+    let volume = Volume::new();
+    let (packs, content) = (volume.store("packs"), Rng::new(8).bytes(40_000));
+    let names =
+        |dir: &Path| -> Vec<PathBuf> { fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect() };
+    fs::write(volume.path().join("first"), &content).unwrap();
+    volume.create(&[]);
+    let before = names(&packs);
+    fs::write(volume.path().join("second"), &content).unwrap();
+    volume.create(&[]);
+    let added = names(&packs).into_iter().find(|pack| !before.contains(pack)).unwrap();
+    flip(&added, position(&fs::read(&added).unwrap(), &content[..64]));
+    ["first", "second"].iter().for_each(|name| fs::remove_file(volume.path().join(name)).unwrap());
+    let said = volume.run("restore", &["latest", "--no-safety"]).exits(1);
+    assert!(said.stderr.contains("nothing was changed"), "{said:?}");
+}
+
+#[test]
 fn what_cannot_be_healed_is_left_as_it_is_and_heals_when_a_copy_appears() {
     let volume = volume();
     let live = volume.path().join("large");

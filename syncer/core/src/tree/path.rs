@@ -125,7 +125,7 @@ pub fn display(bytes: &[u8]) -> String {
             match c {
                 '\\' => text.push_str("\\\\"),
                 c if contract::drives_terminal(c) => {
-                    c.to_string().bytes().for_each(|b| push_hex(&mut text, b))
+                    c.to_string().bytes().for_each(|b| push_hex(&mut text, b));
                 }
                 c => text.push(c),
             }

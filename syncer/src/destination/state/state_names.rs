@@ -90,8 +90,8 @@ pub(crate) fn empty(staging: impl AsFd + Copy, mut goes: impl FnMut(&str) -> boo
     Ok(removed)
 }
 
-/// Removes a directory of staging with all its content, and returns the number of entries that it had. Directories below
-/// it are moved to staging first, so that only one is held open, however deep they are.
+/// Removes a directory of staging with all its content, and returns the number of entries that it had. Directories
+/// below it are moved to staging first, so that only one is held open, however deep they are.
 pub(crate) fn remove_dir(staging: impl AsFd + Copy, name: &[u8]) -> io::Result<u64> {
     let mut left = vec![name.to_vec()];
     let (mut moved, mut removed) = (0u64, 0);

@@ -19,8 +19,8 @@ pub(super) fn refusal(CountedDeletes { of, .. }: CountedDeletes) -> Refused {
     }
 }
 
-/// Checks that no snapshot of an empty source follows one of `before` entries in a store elsewhere: the rules would drop
-/// one older snapshot after another for it. Returns notes of an overridden guard.
+/// Checks that no snapshot of an empty source follows one of `before` entries in a store elsewhere: the rules would
+/// drop one older snapshot after another for it. Returns notes of an overridden guard.
 ///
 /// # Errors
 /// [`SessionError::Guard`].

@@ -79,8 +79,8 @@ pub fn check_request(
     Err(SessionError::NotHeld { what: "a path below the root", demand })
 }
 
-/// Returns a note of the entries of the source that the destination excludes: its owner does, or they are in the place of
-/// its backups. Each shard compares all.
+/// Returns a note of the entries of the source that the destination excludes: its owner does, or they are in the place
+/// of its backups. Each shard compares all.
 pub(super) fn left_out_note(params: &RunParams, left_out: u64) -> Option<String> {
     let is_told = left_out > 0 && params.shard.is_none_or(|shard| shard.index == 0);
     is_told.then(|| {

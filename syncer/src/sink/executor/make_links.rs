@@ -223,8 +223,8 @@ impl<'a> Leaders<'a> {
         self.in_dir(path)?.get(name)?.step
     }
 
-    /// Returns the files in a directory. One that was not compared is the same as the sink's; one that is moved as it is
-    /// has no listing.
+    /// Returns the files in a directory. One that was not compared is the same as the sink's; one that is moved as it
+    /// is has no listing.
     fn in_dir(&mut self, path: &RelPath) -> Option<&HashMap<&'a [u8], Leader>> {
         if !self.known.contains_key(path) {
             let (listing, steps): (_, &[_]) = match self.planned.get(path) {

@@ -106,10 +106,11 @@ impl Before {
     }
 }
 
-/// Returns the snapshots from before restores that are too many once another one is taken. The one that is being
-/// restored stays, and so do pinned ones.
+/// Returns the snapshots from before restores of this volume that are too many once another one is taken. The one that
+/// is being restored stays, and so do pinned ones, and copies from another volume.
 fn surplus(roots: &Roots, restored: SnapshotId) -> Vec<SnapshotId> {
-    let judged = roots.kept().filter(|snapshot| snapshot.purpose == Purpose::Safety && !snapshot.pinned);
+    let is_judged = |it: &&Snapshot| it.purpose == Purpose::Safety && it.origin.is_none() && !it.pinned;
+    let judged = roots.kept().filter(is_judged);
     let oldest_first: Vec<SnapshotId> = judged.map(|snapshot| snapshot.id).collect();
     let count = (oldest_first.len() + 1).saturating_sub(MAX_SAFETY as usize);
     oldest_first.into_iter().take(count).filter(|id| *id != restored).collect()

@@ -16,9 +16,11 @@ use crate::{
 const DAMAGED_LIST: &str =
     "the list of snapshots has damaged records; `volferry snapshot repair` shows what can be done";
 
-/// Yields the snapshots that runs of this job took; runs without a job share an empty one.
+/// Yields the snapshots that runs of this job took here; runs without a job share an empty one. Copies from another
+/// volume are an archive of that one, and follow the rules of those who copy and prune.
 pub(super) fn of_job<'r>(roots: &'r Roots, job: &str) -> impl Iterator<Item = &'r Snapshot> {
-    roots.kept().filter(move |snapshot| snapshot.purpose == Purpose::AfterRun && snapshot.job == job)
+    let is_own = |snapshot: &&Snapshot| snapshot.purpose == Purpose::AfterRun && snapshot.origin.is_none();
+    roots.kept().filter(is_own).filter(move |snapshot| snapshot.job == job)
 }
 
 /// Drops snapshots, frees their room, and adds that to the report.
