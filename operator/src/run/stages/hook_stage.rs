@@ -1,7 +1,7 @@
 //! Inserts the hooks of a run: `before` once its pods have found both volumes free, or ahead of a capture, `after`
 //! before the run ends or loses its turn. Pure.
 
-use contract::Report;
+use contract::{Reason, Report, Side};
 
 use super::{
     situation::{Situation, WARNINGS_PERIOD, after},
@@ -12,6 +12,7 @@ use crate::{
     fault::Fault,
     hooks::hook_state::{self, Point},
     run::{judge_hooks, outcome::Outcome},
+    volumes::claims::LostClaim,
 };
 
 /// Waits for a hook that has started, whatever else has happened, since the other hook may only run after it.
@@ -67,6 +68,17 @@ pub(super) fn of_waiting_pods(situation: &Situation<'_>, run: &ActiveRun) -> Opt
     awaited(situation, run)?;
     let begin = Step::Hook(HookStep::begin(Point::Before));
     Some(if situation.is_free { begin.into() } else { Step::Start(None).into() })
+}
+
+/// Returns the halt for which the pods of a run were stopped before its hook `after`: that they are gone is no failure
+/// of the run.
+pub(super) fn halted(situation: &Situation<'_>, run: &ActiveRun, outcome: &Outcome) -> Option<Step> {
+    run.hooks.as_ref().filter(|hooks| hooks.after.is_some() && hooks.stopped.is_none())?;
+    let is_deleted = outcome.report.reason == Some(Reason::JobDeleted);
+    match &situation.lost {
+        Some(LostClaim { side: Side::Sink, fault }) if is_deleted => Some(Step::Halt(fault.clone())),
+        _ => None,
+    }
 }
 
 fn verdict(step: &Step) -> Option<StoppedRun> {

@@ -8,6 +8,7 @@ use crate::{
     api::{Hook, HookTarget, Hooks, OnHookFailure, StoppedRun},
     hooks::hook_state::{self, Point},
     status::run_status,
+    volumes::claims::LostClaim,
 };
 
 fn hook(on_failure: OnHookFailure) -> Option<Hook> {
@@ -57,6 +58,24 @@ fn opened(failure: Option<&str>) -> SyncJobStatus {
     done(&mut status, &begins(Point::Before, false));
     over(&mut status, Point::Before, failure);
     status
+}
+
+#[test]
+fn a_run_whose_pods_were_stopped_for_a_lost_destination_halts_once_its_hook_is_over() {
+    let hooks = both(OnHookFailure::Fail);
+    let mut status = opened(None);
+    let run = status.active_run.as_mut().unwrap();
+    run.pods_ready_time = run.start_time.clone();
+    fn losing<'a>(status: &'a SyncJobStatus, hooks: &'a Hooks, pairs: Vec<Pair>) -> Situation<'a> {
+        let fault = Fault::new(Reason::ClaimTerminating, "m");
+        Situation { lost: Some(LostClaim { side: Side::Sink, fault }), pairs, ..with(status, hooks) }
+    }
+    let begun = step(&losing(&status, &hooks, pair(EndState::Running, EndState::Running)));
+    assert_eq!(begun, begins(Point::After, true));
+    done(&mut status, &begun);
+    over(&mut status, Point::After, None);
+    let next = step(&losing(&status, &hooks, pair(EndState::Absent, EndState::Absent)));
+    assert!(matches!(next, Step::Halt(fault) if fault.reason == Reason::ClaimTerminating));
 }
 
 #[test]
