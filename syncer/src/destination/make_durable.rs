@@ -127,8 +127,10 @@ impl Destination {
     ) -> io::Result<()> {
         let mut synced = HashSet::from([device_of_stat(&rustix::fs::fstat(&self.root)?)]);
         for path in folders {
+            // One that another process has removed meanwhile has nothing to sync.
+            let Ok(dir) = self.root.dir(path) else { continue };
             // The descriptor of a folder is an `O_PATH` one, which cannot be synced.
-            let dir = open_child(self.root.dir(path)?, b".", OFlags::RDONLY)?;
+            let dir = open_child(dir, b".", OFlags::RDONLY)?;
             if synced.insert(device_of_stat(&rustix::fs::fstat(&dir)?)) {
                 self.sync_file_system(dir, monitor, Duration::ZERO)?;
             }
