@@ -194,16 +194,15 @@ fn content_of<'a>(at: ClaimSituation<'a>) -> Result<Content<'a>, Fault> {
     choose_content::choose(at.claim, at.job, at.copy)
 }
 
-/// Judges the SyncJob that fills the temporary claim. What it wrote before that claim was made went to another one,
-/// which somebody has deleted: it has to run again.
+/// Judges the SyncJob that fills the temporary claim. One that is older than the claim wrote to another, which somebody
+/// has deleted: it is made anew.
 fn filled(at: ClaimSituation<'_>, filler: &SyncJob, temporary: &PersistentVolumeClaim) -> FillStep {
     let Some(status) = &filler.status else { return FillStep::Wait };
     let is_current = status.observed_generation == filler.metadata.generation;
     let succeeded = status.last_run.as_ref().filter(|run| run.result == RunResult::Succeeded);
     if let Some(run) = succeeded.filter(|_| is_current && status.active_run.is_none()) {
-        let made = temporary.creation_timestamp();
-        let is_of_claim =
-            run.start_time.as_ref().is_some_and(|begun| made.is_none_or(|made| made.0 <= begun.0));
+        // Both times are the API server's.
+        let is_of_claim = temporary.creation_timestamp() <= filler.creation_timestamp();
         return if is_of_claim { mark(&run.id) } else { unless_going(filler, FillStep::DropFiller) };
     }
     match conditions::find(&status.conditions, conditions::STALLED) {

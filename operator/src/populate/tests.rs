@@ -100,7 +100,7 @@ impl World {
         match step.clone() {
             FillStep::MakeClaim(mut made) => {
                 made.metadata.uid = Some("u-temporary".into());
-                // Nobody makes one anew before a run of the SyncJob that fills the first one.
+                // Nobody makes one anew before the SyncJob that fills the first one.
                 made.metadata.creation_timestamp = Some(at(if self.filler.is_some() { 3 } else { 1 }));
                 self.temporary = Some(*made);
             }
@@ -108,6 +108,8 @@ impl World {
             FillStep::MarkClaim(annotations) => annotate(&mut self.claim, annotations),
             FillStep::MakeFiller(mut made) => {
                 made.metadata.generation = Some(1);
+                let claim = self.temporary.as_ref().and_then(ResourceExt::creation_timestamp).unwrap();
+                made.metadata.creation_timestamp = Some(at(claim.0.as_second() + 1));
                 self.filler = Some(*made);
             }
             FillStep::DropFiller => self.filler = None,
@@ -148,9 +150,7 @@ impl World {
         self.is_filled = end.is_ok();
         let result = if end.is_ok() { RunResult::Succeeded } else { RunResult::Failed };
         let mut status = SyncJobStatus { observed_generation: Some(1), ..SyncJobStatus::default() };
-        let made = self.temporary.as_ref().and_then(ResourceExt::creation_timestamp).unwrap();
-        let start_time = Some(at(made.0.as_second() + 1));
-        status.last_run = Some(Run { id: "vf-1".into(), result, start_time, ..Run::default() });
+        status.last_run = Some(Run { id: "vf-1".into(), result, ..Run::default() });
         if let Err(reason) = end {
             let cause = Cause { reason: &reason.into(), message: "It is too small.", generation: 1 };
             conditions::stalled(&mut status.conditions, cause, jiff::Timestamp::UNIX_EPOCH);
