@@ -8,11 +8,12 @@ use crate::{
 };
 
 /// The modules that remove or rename directory entries, and those entries; no other module of the engine does so.
-const REMOVERS: [(&str, &str); 16] = [
+const REMOVERS: [(&str, &str); 17] = [
     ("destination::state::own_file", "what has the name of a new file in .volferry"),
     ("destination::state::made_mark", "the name under which a mark is written"),
     ("destination::remove_old_versions", "entries of the destination"),
     ("destination::backup_dir", "empty folders that old versions take the names of"),
+    ("destination::state::made_beside", "directories that a run has made beside their places"),
     ("destination::state::dirty_mark", ".volferry/dirty-N"),
     ("destination::in_place::write_by_journal", ".volferry/journal"),
     ("destination::state::leftovers", ".volferry/staging"),

@@ -3,7 +3,7 @@
 use contract::Reason;
 
 use super::{
-    key_not_accepted,
+    hook_stage, key_not_accepted,
     situation::{Situation, deadline},
     step::{Decision, Step},
     volume_in_use,
@@ -15,6 +15,9 @@ use crate::{
 };
 
 pub(super) fn next(situation: &Situation<'_>, run: &ActiveRun, mut outcome: Outcome) -> Decision {
+    if let Some(halt) = hook_stage::halted(situation, run, &outcome) {
+        return halt.into();
+    }
     let endpoint = run.folders().find(|folder| folder.address.is_some() && !folder.is_object_storage());
     if let Some(endpoint) = endpoint {
         outcome = outcome.with_endpoint(endpoint);

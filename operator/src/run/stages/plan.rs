@@ -86,9 +86,6 @@ fn of_run(situation: &Situation<'_>, run: &ActiveRun, pairs: &[Pair], stand: Sta
     let deadline = deadline(situation, run);
     let try_time = run.try_time.as_ref().map_or(situation.now, |time| time.0);
     let Decision { step, again } = match stand {
-        Stand::Over(outcome) if let Some(halted) = hook_stage::halted(situation, run, &outcome) => {
-            return halted.into();
-        }
         Stand::Over(outcome) => return finishing::next(situation, run, *outcome),
         stand if situation.now >= deadline => {
             let timeout = situation.demand.as_ref().map_or(Duration::ZERO, |demand| demand.timeout);
