@@ -227,7 +227,10 @@ async fn with_run(
     }
     if !found.children.has_live_pods(&names) {
         found.rivals = Some(rivals(sources.known, jobs, job));
-        found.facts.captured = storage_progress::read_progress(sources, job, run, &found.claims).await?;
+        // One that waits in the queue is looked at before it gets there, and once it has its turn.
+        if run.is_started() || run.queue_time.is_none() {
+            found.facts.captured = storage_progress::read_progress(sources, job, run, &found.claims).await?;
+        }
     }
     found.facts.imaged = storage_progress::inspect_image(sources.client, job, run).await?;
     if run.capture.is_some() {

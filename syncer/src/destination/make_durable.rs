@@ -125,7 +125,7 @@ impl Destination {
         folders: impl Iterator<Item = &'p RelPath>,
         monitor: &Monitor,
     ) -> io::Result<()> {
-        let mut synced = HashSet::from([device_of_stat(&rustix::fs::fstat(&self.root)?)]);
+        let mut synced = HashSet::new();
         for path in folders {
             // One that another process has removed meanwhile has nothing to sync.
             let Ok(dir) = self.root.dir(path) else { continue };

@@ -109,7 +109,8 @@ pub struct Facts {
     pub last_number: i64,
     /// Why the run under way may no longer use a claim of another namespace; `None` if it may.
     pub withdrawn: Option<Fault>,
-    /// How far the capture of the source of the run under way is; only while that has no pods.
+    /// How far the capture of the source of the run under way is; only while that has no pods
+    /// and does not wait in the queue.
     pub captured: Captured,
     /// How far the VolumeSnapshot of the destination of the run under way is; only once that run has asked for it.
     pub imaged: Captured,

@@ -83,7 +83,7 @@ impl Executor<'_> {
         let failed = failed + self.run.failures.count() - before;
         if self.keeps_back(failed) {
             let in_dir = |dir: &PlannedDir, sink: &Tree, kept: &SparedEntries| {
-                deletes_in(dir, sink, kept) - below_replaced(dir, sink, kept)
+                deletes_in(dir, sink, kept).saturating_sub(below_replaced(dir, sink, kept))
             };
             self.keep_back(planned, in_dir, failed);
             return Ok(());

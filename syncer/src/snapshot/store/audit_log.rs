@@ -176,7 +176,7 @@ fn hash_of(before: &str, text: &str) -> String {
 pub(crate) fn read(dir: BorrowedFd<'_>, changes: u64) -> io::Result<Log> {
     let mut log = Log::decode(&read_regular(dir, AUDIT, MAX_AUDIT_BYTES)?);
     let told = log.events.last().map_or(Some(0), |last| last.changes);
-    if log.broken.is_none() && told.is_some_and(|told| changes > told + 1) {
+    if log.broken.is_none() && told.is_some_and(|told| changes.saturating_sub(1) > told) {
         log.broken = Some(log.events.len() as u64 + 1);
     }
     Ok(log)
